@@ -22,7 +22,7 @@ use crate::nodes::Nodes;
 use crate::quiescence::Quiescence;
 use crate::region::Region;
 use crate::segments::{NONE, Segments, State};
-use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Ordering};
+use crate::sync::{AtomicU32, AtomicUsize, CachePadded, Ordering, plain_access};
 use crate::vacant::Vacant;
 use std::io;
 use std::sync::Arc;
@@ -114,6 +114,31 @@ impl Memory {
     #[must_use]
     pub fn arena(&self) -> Option<&Arc<Arena>> {
         self.arena.as_ref()
+    }
+
+    /// Frees each retired segment that no column can be reading any more. Calls `each` with the
+    /// segment before freeing it. Debug builds then overwrite the segment, so that tests notice a
+    /// reader that reads too late.
+    pub fn reclaim(&self, mut each: impl FnMut(u32)) {
+        self.segments.reclaim(&self.quiescence, |segment| {
+            each(segment);
+            if cfg!(debug_assertions) {
+                self.poison(segment);
+            }
+        });
+    }
+
+    fn poison(&self, segment: u32) {
+        let bytes = self.region.segment_bytes();
+        // SAFETY: all columns have passed a quiescent point since the segment was retired, and the
+        // segment is not free yet, so only this call uses it. (A planted fault breaks this rule,
+        // and a test must notice the fault.)
+        unsafe {
+            let at = self.region.at(self.region.start(segment));
+            plain_access(at, bytes as usize, true);
+            at.write_bytes(0xdb, bytes as usize);
+        }
+        self.segments.get(segment).touch(bytes);
     }
 
     /// Takes a free frame and makes it a chain with one reference. If no frame is free and more

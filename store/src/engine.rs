@@ -8,22 +8,26 @@
 //! Each place is then committed, either with the item or as a void.
 //! Source: memcached's `do_store_item` and `do_add_delta` (1.6.45), which run under one lock too.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
+pub(crate) mod cas;
+pub(crate) mod draft;
+pub(crate) mod find;
+pub(crate) mod link;
+pub(crate) mod rewrite;
 
-use crate::cas::{NewCas, Uniques};
 use crate::column::Column;
-use crate::digits::Digits;
-use crate::handle::View;
-use crate::hash::Key;
+use crate::column::handle::View;
+use crate::engine::cas::{NewCas, Uniques};
+use crate::engine::find::{Fate, LinkedItem, LockedItem};
+use crate::engine::rewrite::looks_rewritable;
+use crate::error::StoreError;
+use crate::index::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::index::{Full, LockedGroup, SlotRef};
+use crate::item::stamp::Stamp;
 use crate::item::{EXP, FLAGS, Fields, Item, KEY_BINARY, Shape};
 use crate::log::Place;
 use crate::policy::Queue;
-use crate::read::{Fate, LinkedItem, LockedItem};
-use crate::rewrite::looks_rewritable;
-use crate::stamp::Stamp;
-use crate::verbs::StoreError;
+use crate::verbs::digits::Digits;
 
 /// Maximum number of attempts of an operation. An attempt may fail because another column changes
 /// the key's item meanwhile. After the last attempt, the operation returns `StoreError::Later`.
@@ -189,18 +193,17 @@ fn attempt_over<'a, R>(
     decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
 ) -> Result<ChangeResult<R>, PlaceRequest> {
     let mut wanted = PlaceRequest { shape, exptime, there: None };
-    let Some(found) = view.index.likely(key.hash) else { return Err(wanted) };
-    wanted.there = Some(found.slot);
-    // SAFETY: the slot was read just now.
-    let item = unsafe { view.with_key(found.slot, key.bytes) };
-    let Some(item) = item.filter(|item| looks_rewritable(found.slot, item, shape)) else {
+    let Some(found) = view.index.likely(view.moment(), key.hash) else { return Err(wanted) };
+    wanted.there = Some(found.slot());
+    let item = view.with_key(found.loc(), key.bytes);
+    let Some(item) = item.filter(|item| looks_rewritable(found.slot(), item, shape)) else {
         return Err(wanted);
     };
-    let locked = view.index.lock(key.hash);
+    let locked = view.index.lock(view.moment(), key.hash);
     // If `revalidate` returns the slot, the slot's item was neither moved nor removed, so `item` is
     // still the key's item.
-    let Some(at) = locked.revalidate(&found) else { return Err(wanted) };
-    let old = view.old(&locked, at, at.slot(), item);
+    let Some(found) = locked.revalidate(&found) else { return Err(wanted) };
+    let old = view.old(&locked, found, item);
     if !view.can_rewrite(&old, shape) {
         return Err(wanted);
     }
@@ -249,7 +252,7 @@ fn write_anew<'a, R>(
     uniques: &mut Uniques,
     decide: &mut impl FnMut(View<'_>, LiveItem<'_>) -> Decision<'a, R>,
 ) -> Result<Option<ChangeResult<R>>, Full> {
-    let mut locked = view.index.lock(key.hash);
+    let mut locked = view.index.lock(view.moment(), key.hash);
     let old = view.find_locked(&locked, key.bytes);
     let live = old.as_ref().filter(|old| old.fate == Fate::Live);
     // A place that was taken before a flush belongs to the epoch before the flush. An item linked

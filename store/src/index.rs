@@ -22,8 +22,10 @@
 
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
+mod found;
 pub(crate) mod ghost;
 pub(crate) mod grow;
+pub(crate) mod hash;
 mod layout;
 mod locked;
 mod overflow;
@@ -33,8 +35,10 @@ pub(crate) mod slot;
 pub(crate) mod unlink;
 pub(crate) mod visit;
 mod width;
+mod word;
 
-pub(crate) use locked::{Full, LockedGroup, SlotRef};
+pub(crate) use found::{FoundSlot, Loc, Moment, SlotRef};
+pub(crate) use locked::{Full, LockedGroup};
 
 use crate::policy::GhostScope;
 use ghost::Ghost;
@@ -47,17 +51,11 @@ use memory::sync::{
 use memory::words::Words;
 use overflow::Overflow;
 use probe::{likely, probe};
-use slot::{Slot, tag};
+use slot::tag;
 use std::io;
 use width::{Address, LINES_MIN, Width};
+use word::{LOCK, ODD, OVERFLOW_AT, SPILLED_AT, VERSION, index};
 
-const LOCK: u64 = 1 << 63;
-const VERSION_AT: u32 = 48;
-const ODD: u64 = 1 << VERSION_AT;
-const VERSION: u64 = 0x7fff << VERSION_AT;
-const SPILLED_AT: u32 = 32;
-const SPILLED: u64 = 0xffff << SPILLED_AT;
-const OVERFLOW_AT: u64 = overflow::NUMBER;
 /// The index grows when it has more items than this percentage of its home slots.
 const LOAD_PERCENT_MAX: u64 = 104;
 /// The index begins to contract when it has fewer items than this percentage of its home slots.
@@ -80,48 +78,6 @@ struct PublishedWidth {
     width: AtomicU64,
     fewest_items: AtomicI64,
     most_items: AtomicI64,
-}
-
-/// A slot that a lookup has read, and the word of the index that holds the slot.
-pub(crate) struct FoundSlot<'i> {
-    pub(crate) slot: Slot,
-    at: &'i AtomicU64,
-}
-
-impl FoundSlot<'_> {
-    /// Marks the item as fetched and, if `counts` returns true, raises the slot's counter. Writes
-    /// nothing if the slot is marked and the counter is at its maximum.
-    #[inline]
-    pub(crate) fn bump(&self, counts: impl FnOnce() -> bool) {
-        if self.slot.is_saturated() && !plant::is(Fault::SaturatedWritten) {
-            return;
-        }
-        let used = self.slot.used(counts());
-        if used != self.slot || plant::is(Fault::SaturatedWritten) {
-            // Relaxed: no other data depends on these bits. A use is lost if the slot has changed.
-            let (old, new) = (self.slot.0, used.0);
-            let _ = self.at.compare_exchange(old, new, Ordering::Relaxed, Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    pub(crate) fn is_busy(&self) -> bool {
-        self.slot.has(slot::BUSY)
-    }
-
-    /// True if the slot is not busy and still names the same version of the item: then the item is
-    /// linked, and all bytes that the caller has read are of this version. False if the item was
-    /// moved.
-    #[inline]
-    pub(crate) fn is_unchanged(&self) -> bool {
-        // Pairs with the Release fence in `LockedGroup::rewrite`: a reader of a byte that `rewrite`
-        // wrote sees the busy slot here, or a later value of the slot.
-        if !plant::is(Fault::UnchangedUnfenced) {
-            fence(Ordering::Acquire);
-        }
-        let slot = Slot(self.at.load(Ordering::Relaxed));
-        slot.names_same(self.slot.with(slot::BUSY, false)) || plant::is(Fault::UnchangedNotChecked)
-    }
 }
 
 #[derive(Debug)]
@@ -311,7 +267,7 @@ impl Index {
     /// Finds, without a lock, a slot with the tag of `hash`, probably the key's slot. Searches the
     /// home line, then the other line and overflow lines. `None` if the index lacks the key.
     #[inline(always)]
-    pub(crate) fn likely(&self, hash: u64) -> Option<FoundSlot<'_>> {
+    pub(crate) fn likely<'v>(&'v self, _: Moment<'v>, hash: u64) -> Option<FoundSlot<'v>> {
         let width = self.width_word();
         let address = Width::unpack(width).address(hash);
         let line = self.lines.line(address.line(address.home(tag(hash))));
@@ -325,17 +281,22 @@ impl Index {
     }
 
     #[inline]
-    pub(crate) fn find(
-        &self,
+    pub(crate) fn find<'v>(
+        &'v self,
+        moment: Moment<'v>,
         hash: u64,
-        mut is_it: impl FnMut(Slot) -> bool,
-    ) -> Option<FoundSlot<'_>> {
-        let likely = self.likely(hash)?;
-        if is_it(likely.slot) { Some(likely) } else { self.find_exactly(hash, is_it) }
+        mut is_it: impl FnMut(Loc<'v>) -> bool,
+    ) -> Option<FoundSlot<'v>> {
+        let likely = self.likely(moment, hash)?;
+        if is_it(likely.loc()) { Some(likely) } else { self.find_exactly(hash, is_it) }
     }
 
     #[inline(never)]
-    fn find_exactly(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<FoundSlot<'_>> {
+    fn find_exactly<'v>(
+        &'v self,
+        hash: u64,
+        is_it: impl FnMut(Loc<'v>) -> bool,
+    ) -> Option<FoundSlot<'v>> {
         self.find_validated(hash, self.width_word(), is_it)
     }
 
@@ -343,12 +304,12 @@ impl Index {
     /// Returns `None` only if the group's version was even, and was the same before and after the
     /// search, which proves that no slot moved meanwhile.
     #[inline(always)]
-    fn find_validated(
-        &self,
+    fn find_validated<'v>(
+        &'v self,
         hash: u64,
         mut width: u64,
-        mut is_it: impl FnMut(Slot) -> bool,
-    ) -> Option<FoundSlot<'_>> {
+        mut is_it: impl FnMut(Loc<'v>) -> bool,
+    ) -> Option<FoundSlot<'v>> {
         let (tag, mut rounds) = (tag(hash), 0);
         loop {
             let address = Width::unpack(width).address(hash);
@@ -385,13 +346,13 @@ impl Index {
 
     /// Searches the overflow chain of a group whose word is `group`, while `goes_on` is true.
     #[inline(never)]
-    fn find_overflow(
-        &self,
+    fn find_overflow<'v>(
+        &'v self,
         group: u64,
         tag: u64,
-        is_it: &mut impl FnMut(Slot) -> bool,
+        is_it: &mut impl FnMut(Loc<'v>) -> bool,
         goes_on: impl Fn() -> bool,
-    ) -> Option<FoundSlot<'_>> {
+    ) -> Option<FoundSlot<'v>> {
         let (mut at, mut lines) = (group & OVERFLOW_AT, 0);
         while at != 0 {
             if let Some(found) = probe(self.overflow.line(at), tag, is_it) {
@@ -407,7 +368,7 @@ impl Index {
     }
 
     #[inline(always)]
-    pub(crate) fn lock(&self, hash: u64) -> LockedGroup<'_> {
+    pub(crate) fn lock<'v>(&'v self, _: Moment<'v>, hash: u64) -> LockedGroup<'v> {
         let mut rounds = 0;
         loop {
             let width = self.width_word();
@@ -461,27 +422,6 @@ fn is_same_version(group: &AtomicU64, before: u64) -> bool {
     fence(Ordering::Acquire);
     let same = (group.load(Ordering::Relaxed) ^ before) & VERSION == 0;
     same || plant::is(Fault::VersionNotCompared)
-}
-
-fn bump_version(word: u64) -> u64 {
-    (word & !VERSION) | (word.wrapping_add(ODD) & VERSION)
-}
-
-/// Stores `slot` in an empty word of `line`. Returns false if `line` is full.
-fn put_in(line: &[AtomicU64], slot: Slot) -> bool {
-    for word in line {
-        // Relaxed: only a holder of the group's lock, like the caller, stores slots.
-        if word.load(Ordering::Relaxed) == 0 {
-            word.store(slot.0, Ordering::Release); // pairs with the Acquire of `probe`
-            return true;
-        }
-    }
-    false
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "usize has 64 bits here")]
-fn index(at: u64) -> usize {
-    at as usize
 }
 
 #[cfg(test)]

@@ -25,13 +25,16 @@
 mod around;
 mod pieces;
 mod shape;
+pub(crate) mod stamp;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
 pub(crate) use shape::{CasWidth, EXP, FLAGS, KEY_BINARY, Layout, Shape};
 
+use crate::index::Loc;
+use crate::item::stamp::Stamp;
 use crate::policy::room::REWRITTEN_BYTES_MAX;
-use crate::stamp::Stamp;
+use memory::frames::Memory;
 use memory::region::Region;
 use memory::sync::plain_access;
 use pieces::{copy_in, copy_out, load_2, load_4, load_8};
@@ -69,16 +72,64 @@ pub(crate) enum Record<'r> {
     Void(u32),
 }
 
-impl<'r> Item<'r> {
-    /// # Safety
-    /// Since its last quiescent point, the column has read `loc` from a slot, or has reached `loc`
-    /// in a walk through a drainable segment.
+/// A walk through the records of a claimed segment. `at` is the offset of a record, or the end.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    segment: u32,
+    at: u32,
+    end: u32,
+}
+
+impl Walk {
+    /// Begins a walk. The segment was drainable when the caller claimed it, and the caller keeps
+    /// the claim while the walk goes on.
+    pub(crate) fn begin(memory: &Memory, segment: u32) -> Self {
+        Self { segment, at: 0, end: memory.segments.get(segment).end() }
+    }
+
+    pub(crate) fn segment(&self) -> u32 {
+        self.segment
+    }
+
+    pub(crate) fn at(&self) -> u32 {
+        self.at
+    }
+
+    /// The offset at which the segment's records end.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Returns the next record and its location, and steps over it. `None` at the end.
     #[inline]
-    pub(crate) unsafe fn at(region: &'r Region, loc: u64, layout: Layout) -> Self {
-        let at = region.at(loc).cast_const();
+    pub(crate) fn next<'r>(
+        &mut self,
+        region: &'r Region,
+        layout: Layout,
+    ) -> Option<(u64, Record<'r>)> {
+        if self.at >= self.end {
+            return None;
+        }
+        let loc = region.start(self.segment) + u64::from(self.at);
+        // SAFETY: the segment was drainable when it was claimed, so records cover the segment up to
+        // `end`, and `at` moves only here, from one record to the next.
+        let record = unsafe { record(region, loc, layout) };
+        self.at += match &record {
+            Record::Void(extent) => *extent,
+            Record::Item(item) => item.extent(),
+        };
+        Some((loc, record))
+    }
+}
+
+impl<'r> Item<'r> {
+    /// The item at `loc`.
+    #[inline]
+    pub(crate) fn at(region: &'r Region, loc: Loc<'r>, layout: Layout) -> Self {
+        let at = region.at(loc.offset()).cast_const();
         plain_access(at, 4, false);
-        // SAFETY: an item was written at `loc` before a slot named the item. The item's bytes are
-        // not reused before the column's next quiescent point.
+        // SAFETY: an item was written at `loc` before a slot named the item, and the item's bytes
+        // are not reused during `'r` (see `Loc`).
         Self::of(at, unsafe { shape::read(at, layout) })
     }
 
@@ -90,40 +141,19 @@ impl<'r> Item<'r> {
         Self { at, shape, fields_at, key_at, region: PhantomData }
     }
 
-    /// The item at `loc`, if the item has this key.
-    ///
-    /// # Safety
-    /// See `at`.
+    /// Like `at`, but returns `None` if the item has the long form, which is rare.
     #[inline(always)]
-    pub(crate) unsafe fn with_key(
-        region: &'r Region,
-        loc: u64,
-        layout: Layout,
-        key: &[u8],
-    ) -> Option<Self> {
-        // SAFETY: the caller guarantees what `at` requires.
-        let item = unsafe { Self::at(region, loc, layout) };
-        plain_access(item.key().as_ptr(), key.len(), false);
-        is_same(item.key(), key).then_some(item)
-    }
-
-    /// Like `with_key`, but also returns `None` if the item has the long form, which is rare.
-    ///
-    /// # Safety
-    /// See `at`.
-    #[inline(always)]
-    pub(crate) unsafe fn shorter_with_key(
-        region: &'r Region,
-        loc: u64,
-        layout: Layout,
-        key: &[u8],
-    ) -> Option<Self> {
-        let at = region.at(loc).cast_const();
+    pub(crate) fn shorter_at(region: &'r Region, loc: Loc<'r>, layout: Layout) -> Option<Self> {
+        let at = region.at(loc.offset()).cast_const();
         plain_access(at, 4, false);
         // SAFETY: as in `at`: an item was written here, and its bytes are not reused meanwhile.
-        let item = Self::of(at, unsafe { shape::read_shorter(at, layout) }?);
-        plain_access(item.key().as_ptr(), key.len(), false);
-        is_same(item.key(), key).then_some(item)
+        Some(Self::of(at, unsafe { shape::read_shorter(at, layout) }?))
+    }
+
+    #[inline(always)]
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
+        plain_access(self.key().as_ptr(), key.len(), false);
+        is_same(self.key(), key)
     }
 
     #[inline]
@@ -443,7 +473,10 @@ pub(crate) unsafe fn record(region: &Region, loc: u64, layout: Layout) -> Record
     unsafe {
         match shape::void_extent(region.at(loc)) {
             Some(extent) => Record::Void(extent),
-            None => Record::Item(Item::at(region, loc, layout)),
+            None => {
+                let at = region.at(loc).cast_const();
+                Record::Item(Item::of(at, shape::read(at, layout)))
+            }
         }
     }
 }

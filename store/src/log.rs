@@ -9,24 +9,26 @@
 mod append;
 #[cfg(all(any(debug_assertions, shuttle), not(loom)))]
 mod audit;
+mod calendar;
 mod due;
 mod epoch;
 mod out;
 mod place;
+mod queue;
 mod seal;
 mod timed;
 
 pub(crate) use place::{Place, WrittenPlace};
 
-use crate::calendar::Calendar;
 use crate::policy;
-use crate::queue::Queue;
 use append::TIMED_PART;
+use calendar::Calendar;
 use epoch::AtomicFlushWord;
 use memory::frames::Memory;
 use memory::segments::{NONE, Opening, Reservation, Segment};
 use memory::sync::{AtomicU32, AtomicU64, CachePadded, Ordering};
 use out::CompactionTarget;
+use queue::Queue;
 use std::io;
 use std::sync::Arc;
 use timed::{CLASSES, OpenByClass};

@@ -8,24 +8,28 @@
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK); compaction of log-structured stores.
 
 mod choice;
+mod chores;
 mod drain;
-mod lines;
-mod reclaim;
+pub(crate) mod growth;
+pub(crate) mod limit;
+pub(crate) mod lines;
+mod repack;
 mod verdict;
 mod work;
 
+pub(crate) use chores::Chores;
 pub(crate) use drain::Drain;
 
-use crate::Store;
-use crate::handle::{Handle, View};
+use crate::column::handle::{Handle, View};
+use crate::error::StoreError;
 use crate::log::Place;
 use crate::policy::Queue;
 use crate::policy::room::{
     COMPACT_DEAD_PERCENT_MIN, Debt, SLICE_BYTES_MAX, SLICE_BYTES_MIN, pay_factor,
 };
-use crate::verbs::StoreError;
 use memory::random::Random;
 use memory::sync::{Ordering, spin_loop};
+use std::sync::Arc;
 
 /// After a search for room has found none, this number of appends do not search.
 const REST_APPENDS: u32 = 64;
@@ -44,6 +48,7 @@ const REUSE_FACTOR: u32 = 3;
 /// The state that a column keeps between its slices of making room.
 #[derive(Debug)]
 pub(crate) struct Room {
+    pub(crate) chores: Arc<Chores>,
     drain: Option<Drain>,
     debt: Debt,
     /// Number of further appends without a search for room (`REST_APPENDS`).
@@ -58,8 +63,9 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    pub(crate) fn new(id: usize) -> Self {
+    pub(crate) fn new(chores: Arc<Chores>, id: usize) -> Self {
         Self {
+            chores,
             drain: None,
             debt: Debt::default(),
             rest: 0,
@@ -88,7 +94,7 @@ impl Room {
     }
 
     pub(crate) fn frame(&mut self, handle: &mut Handle) -> Result<u32, StoreError> {
-        self.pay(handle, handle.store.frame_bytes());
+        self.pay(handle, handle.shared.frame_bytes());
         self.take(handle, |view| {
             let node = view.memory().segments.nodes().of_column(view.handle.id);
             view.memory().take_frame(view.keep(), node)
@@ -97,14 +103,14 @@ impl Room {
 
     /// If few segments are free, makes room by work in proportion to the `bytes` of the append.
     fn pay(&mut self, handle: &mut Handle, bytes: u32) {
-        let high = handle.store.high();
-        if handle.store.memory().segments.free() >= high {
+        let high = handle.shared.high();
+        if handle.shared.memory().segments.free() >= high {
             return self.pay_for_reuse(handle, bytes);
         }
         pass_and_reclaim(handle);
         // Retired segments count as free; segments that the limit takes away do not.
-        let segments = &handle.store.memory().segments;
-        let free = (segments.free() + segments.limbo()).saturating_sub(handle.store.excess());
+        let segments = &handle.shared.memory().segments;
+        let free = (segments.free() + segments.limbo()).saturating_sub(handle.shared.excess());
         if free >= high {
             return;
         }
@@ -123,8 +129,8 @@ impl Room {
     /// populated (warm) and too much of the populated memory is dead.
     #[inline]
     fn pay_for_reuse(&mut self, handle: &mut Handle, bytes: u32) {
-        if handle.store.memory().segments.warm() <= handle.store.keep()
-            && handle.store.dead_percent_to_reuse().is_some()
+        if handle.shared.memory().segments.warm() <= handle.shared.keep()
+            && handle.shared.dead_percent_to_reuse().is_some()
         {
             self.reuse(handle, bytes);
         }
@@ -133,18 +139,18 @@ impl Room {
     #[inline(never)]
     fn reuse(&mut self, handle: &mut Handle, bytes: u32) {
         pass_and_reclaim(handle);
-        let segments = &handle.store.memory().segments;
+        let segments = &handle.shared.memory().segments;
         // Retired segments are populated, so they will be warm when they are free.
-        if segments.warm() + segments.limbo() > handle.store.keep() {
+        if segments.warm() + segments.limbo() > handle.shared.keep() {
             return;
         }
-        let Some(dead_percent) = handle.store.dead_percent_to_reuse() else { return };
+        let Some(dead_percent) = handle.shared.dead_percent_to_reuse() else { return };
         let budget = bytes.saturating_mul(REUSE_FACTOR).clamp(SLICE_BYTES_MIN, SLICE_BYTES_MAX);
         // Relaxed: `tokens` is only a hint that other columns are making room.
         if !self.make_reusable(handle.view(), budget, dead_percent)
-            && handle.store.tokens.load(Ordering::Relaxed) == 0
+            && self.chores.tokens.load(Ordering::Relaxed) == 0
         {
-            handle.store.let_grow();
+            handle.shared.let_grow();
         }
     }
 
@@ -165,14 +171,14 @@ impl Room {
     ) -> Result<T, StoreError> {
         if self.is_full(handle.view()) {
             self.full_appends -= 1;
-            let segments = &handle.store.memory().segments;
-            let will_be_free = segments.free() + segments.limbo() > handle.store.keep();
+            let segments = &handle.shared.memory().segments;
+            let will_be_free = segments.free() + segments.limbo() > handle.shared.keep();
             return Err(if will_be_free { StoreError::Later } else { StoreError::NoMemory });
         }
         let mut vain_looks = 0;
         for _ in 0..SLICES_MAX {
             // If enough retired segments will become free, evictions would not help.
-            let enough = handle.store.memory().segments.limbo() >= handle.store.high();
+            let enough = handle.shared.memory().segments.limbo() >= handle.shared.high();
             let progress = !enough && self.make_room(handle.view(), SLICE_BYTES_MAX);
             pass_and_reclaim(handle);
             if let Some(taken) = take(handle.view()) {
@@ -181,7 +187,7 @@ impl Room {
             if progress {
                 continue;
             }
-            if handle.store.others_make_room() {
+            if self.chores.make_room(&handle.shared) {
                 break;
             }
             vain_looks += 1;
@@ -207,16 +213,32 @@ impl Room {
 fn pass_and_reclaim(handle: &mut Handle) {
     handle.pass();
     handle.view().reclaim();
-    handle.view().take_allowed();
+    let (memory, keep) = (handle.shared.memory(), handle.shared.keep());
+    if memory.present() < memory.allowed() {
+        // If the limit was lowered since the comparison, `adjust` withholds segments.
+        memory.adjust(keep + 1);
+    }
 }
 
-impl Store {
-    /// True if memory may become free soon: there are retired segments, walks, a pass through the
-    /// index or gathered segments. Relaxed: hints suffice, as an append retries after `Later`.
-    pub(crate) fn others_make_room(&self) -> bool {
-        self.memory().segments.limbo() > 0
-            || self.tokens.load(Ordering::Relaxed) != 0
-            || self.index.is_passing()
-            || !self.harvest.is_empty()
+impl View<'_> {
+    /// Frees the retired segments that no column can be reading any more.
+    pub(crate) fn reclaim(self) {
+        let memory = self.memory();
+        if memory.segments.limbo() == 0 {
+            return;
+        }
+        memory.reclaim(|segment| {
+            // Corrects the counters: a pass may unlink items uncounted, or count items twice.
+            let (bytes, queue) =
+                (self.log.segment(segment).miscounted(), self.log.queue_of(segment));
+            let (counters, more) = (self.counters(), bytes.unsigned_abs());
+            match bytes >= 0 {
+                true => counters.unlink(queue, more.into(), more),
+                false => {
+                    counters.link(queue, more.into());
+                    counters.dead_bytes.sub(more.into());
+                }
+            }
+        });
     }
 }

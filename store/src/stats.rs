@@ -3,6 +3,16 @@
 //! Where: every operation changes counters, and `stats` reads the sums.
 //! Invariant: only the column itself writes its counters, so they need no atomic addition.
 
+#[cfg(all(any(debug_assertions, shuttle), not(loom)))]
+mod audit;
+#[cfg(shuttle)]
+pub(crate) mod evicted;
+pub(crate) mod evictions;
+pub(crate) mod mrc;
+#[cfg(all(test, shuttle))]
+mod shared_writes;
+pub(crate) mod usage;
+
 use crate::policy::Queue;
 use memory::sync::Counter;
 

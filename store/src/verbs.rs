@@ -7,8 +7,17 @@
 //! Source: memcached's `do_store_item`, `do_add_delta`, `process_mget_cmd` and
 //! `process_mdelete_cmd` (1.6.45).
 
-use crate::handle::ValueRef;
-use crate::{Draft, Pinned};
+mod delta;
+pub(crate) mod digits;
+pub(crate) mod dump;
+pub(crate) mod extend;
+pub(crate) mod get;
+mod meta;
+mod put;
+
+use crate::column::handle::ValueRef;
+use crate::engine::draft::Draft;
+use memory::frames::Pinned;
 
 /// The condition under which a `Put` stores, and the fate of the old value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,19 +105,6 @@ pub enum PutResult {
     Exists,
     /// The verb is `Cas`, and the key has no item (`NOT_FOUND`).
     NotFound,
-}
-
-/// The reason why the store refused a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreError {
-    /// The item is longer than `-I` allows.
-    TooLarge,
-    /// There is no room, and none can be made (with `-M`, or while slow readers hold all memory).
-    NoMemory,
-    /// There is no room yet: other columns hold memory that will be freed, or the request has done
-    /// its share of work. Nothing was changed, and a draft may be passed again. The caller tries
-    /// again after a quiescent point, and after other work if it has any.
-    Later,
 }
 
 /// The value of a hit.

@@ -3,7 +3,7 @@
 //! Where: a connection sends the frames of a large value while the value is pinned.
 //! Invariant: while a `Pinned` exists, its frames do not change, even if the item is unlinked.
 
-#![allow(unsafe_code, reason = "reads frames in the mapping")]
+#![allow(unsafe_code, reason = "reads and copies frames in the mapping")]
 
 use super::Memory;
 use crate::segments::NONE;
@@ -67,6 +67,29 @@ impl Pinned {
             frame = self.memory.next(frame);
         }
         false
+    }
+
+    /// Copies the body to free frames in segments below `before`, and returns the copy's first
+    /// frame. Returns `None` if too few frames are free.
+    #[must_use]
+    pub fn copied_before(&self, before: u32) -> Option<u32> {
+        let memory = &self.memory;
+        let (mut first, mut last) = (None, None);
+        for piece in self.pieces() {
+            let Some(frame) = memory.take_frame_before(before) else {
+                first.map(|first| memory.release(first));
+                return None;
+            };
+            // SAFETY: only this call uses the frame until its chain is published. A piece is no
+            // longer than a frame, and lies in another frame.
+            unsafe { memory.frame_at(frame).copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
+            match last {
+                Some(last) => memory.chain(last, frame),
+                None => first = Some(frame),
+            }
+            last = Some(frame);
+        }
+        first
     }
 
     /// Number of bytes of the whole body.

@@ -33,7 +33,7 @@ pub(super) fn get(
 
 /// Looks the key up without a lock, and appends the answer. If the answer needs the item's lock,
 /// returns false, and neither appends nor counts anything.
-#[inline(always)]
+#[inline(never)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
     hash: Option<PrefetchedHash>,
@@ -47,7 +47,7 @@ pub(super) fn look_up<S: Show>(
 }
 
 /// Like `look_up`, but notes nothing.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn find<S: Show>(
     context: &mut Context,
     hash: Option<PrefetchedHash>,

@@ -3,9 +3,10 @@
 //! Where: the store's audit, in tests and debug builds, while no column works.
 //! Invariant: the check changes nothing, and terminates whatever faults it finds.
 
+use super::Index;
 use super::slot::{BUSY, Slot, tag};
 use super::width::Address;
-use super::{Index, LOCK, ODD, OVERFLOW_AT, SPILLED_AT, index};
+use super::word::{LOCK, ODD, OVERFLOW_AT, SPILLED_AT, index};
 use memory::sync::{AtomicU64, Ordering};
 use std::collections::BTreeSet;
 

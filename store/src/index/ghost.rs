@@ -21,7 +21,7 @@
 //! 0.7 bytes per item. When two groups merge, each word keeps the younger half of the tags of two
 //! words. No word is written before the first eviction is remembered.
 
-use super::index;
+use super::word::index;
 use crate::policy::{GhostScope, Queue};
 use memory::sync::{AtomicBool, Ordering};
 use memory::words::Words;

@@ -6,12 +6,13 @@
 //! even, each slot is in exactly one place.
 //! Source: linear hashing (Litwin, 1980); a bucket is a group, which grows from 8 to 15 lines.
 
+use super::found::{Loc, Moment};
 use super::layout::Layout;
 use super::overflow::SLOTS;
 use super::slot::{Slot, tag};
 use super::width::{Address, Homes, LINES_MAX, LINES_MIN, Width};
-use super::{Index, LOAD_PERCENT_BACK, LOAD_PERCENT_MIN, LOCK, ODD, OVERFLOW_AT};
-use super::{SPILLED_AT, VERSION, bump_version, index, put_in};
+use super::word::{LOCK, ODD, OVERFLOW_AT, SPILLED_AT, VERSION, bump_version, index, put_in};
+use super::{Index, LOAD_PERCENT_BACK, LOAD_PERCENT_MIN};
 use memory::plant::{self, Fault};
 use memory::quiescence::Quiescence;
 use memory::sync::{Ordering, fence};
@@ -166,8 +167,12 @@ impl Index {
         self.items.load(Ordering::Relaxed) < self.width.fewest_items.load(Ordering::Relaxed)
     }
 
-    /// Adds a line. `hash_of`, called under the group's lock, returns the hash of a slot's key.
-    pub(crate) fn step(&self, hash_of: impl FnMut(Slot) -> u64) -> Step {
+    /// Adds a line. `hash_of`, called under the group's lock, returns the hash of an item's key.
+    pub(crate) fn step<'v>(
+        &self,
+        moment: Moment<'v>,
+        mut hash_of: impl FnMut(Loc<'v>) -> u64,
+    ) -> Step {
         let Ok(mut moving) = self.moving.try_lock() else { return Step::NotNow };
         let width = self.width();
         if !self.may_be_wider(width) || !self.has_room() {
@@ -191,6 +196,7 @@ impl Index {
                 group.end_moving();
                 return Step::NotNow;
             };
+            let hash_of = |slot| hash_of(Loc::of(slot, moment));
             self.split([&mut group, &mut upper], planes, &mut moving, hash_of);
             self.publish(width.wider(), LOAD_PERCENT_MIN);
             upper.end_moving();

@@ -145,5 +145,5 @@ impl<const HALVES: bool> Layout<HALVES> {
 
 #[inline(always)]
 fn plane<const HALVES: bool>(half: u64, line: u64) -> usize {
-    super::index(if HALVES { 2 * line + half } else { line })
+    super::word::index(if HALVES { 2 * line + half } else { line })
 }

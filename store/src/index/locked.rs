@@ -5,11 +5,13 @@
 //! only the first line has empty slots.
 //! Source: the KV-Cache paper, section 4.2.2 (bucket locks).
 
+use super::Index;
+use super::found::{FoundSlot, Loc, SlotRef};
 use super::grow::Group;
 use super::probe::probe;
 use super::slot::{self, Slot, tag};
 use super::width::Address;
-use super::{FoundSlot, Index, LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
+use super::word::{LOCK, OVERFLOW_AT, SPILLED, SPILLED_AT, bump_version, put_in};
 use crate::policy::Queue;
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, Ordering, fence};
@@ -23,17 +25,6 @@ const TIDY_BITS: u64 = 63 << 35;
 #[derive(Debug)]
 pub(crate) struct Full;
 
-#[derive(Clone, Copy)]
-pub(crate) struct SlotRef<'i>(&'i AtomicU64);
-
-impl SlotRef<'_> {
-    #[inline]
-    pub(crate) fn slot(&self) -> Slot {
-        // Acquire pairs with the Release stores of `LockedGroup` that put the slot there.
-        Slot(self.0.load(Ordering::Acquire))
-    }
-}
-
 pub(crate) struct LockedGroup<'i> {
     pub(super) index: &'i Index,
     pub(super) hash: u64,
@@ -45,16 +36,16 @@ pub(crate) struct LockedGroup<'i> {
 
 impl<'i> LockedGroup<'i> {
     #[inline(always)]
-    pub(crate) fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<SlotRef<'i>> {
+    pub(crate) fn find(&self, mut is_it: impl FnMut(Loc<'i>) -> bool) -> Option<FoundSlot<'i>> {
         let mut found = probe(self.line(self.home), tag(self.hash), &mut is_it);
         if found.is_none() && self.word & self.spilled_bit() != 0 {
             found = self.find_elsewhere(is_it);
         }
-        found.map(|FoundSlot { at, .. }| SlotRef(at))
+        found
     }
 
     #[inline(never)]
-    fn find_elsewhere(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<FoundSlot<'i>> {
+    fn find_elsewhere(&self, mut is_it: impl FnMut(Loc<'i>) -> bool) -> Option<FoundSlot<'i>> {
         let tag = tag(self.hash);
         probe(self.line(self.address.other(tag)), tag, &mut is_it)
             .or_else(|| self.index.find_overflow(self.word, tag, &mut is_it, || true))
@@ -64,14 +55,14 @@ impl<'i> LockedGroup<'i> {
     /// Then no other slot names the item, and this slot is in the group of the item's key, which is
     /// this group. So the lock keeps the slot in place.
     #[inline(always)]
-    pub(crate) fn revalidate(&self, found: &FoundSlot<'i>) -> Option<SlotRef<'i>> {
-        let at = SlotRef(found.at);
-        at.slot().names_item_of(found.slot).then_some(at)
+    pub(crate) fn revalidate(&self, found: &FoundSlot<'i>) -> Option<FoundSlot<'i>> {
+        let now = FoundSlot::read(found.at().0);
+        now.slot().names_item_of(found.slot()).then_some(now)
     }
 
     #[inline(never)]
-    pub(crate) fn find_loc(&self, loc: u64) -> Option<SlotRef<'i>> {
-        self.find(|slot| slot.loc() == loc)
+    pub(crate) fn find_loc(&self, loc: u64) -> Option<FoundSlot<'i>> {
+        self.find(|at| at.offset() == loc)
     }
 
     /// Changes a slot in place. A hit may count a use in the slot meanwhile, because it needs no

@@ -7,7 +7,7 @@
 //!   line, 64 bytes:  slot 8 | ... 7 slots | number of the next line, 0 for none
 //! ```
 
-use super::index;
+use super::word::{OVERFLOW_AT, index};
 use memory::plant::{self, Fault};
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use memory::words::Words;
@@ -18,7 +18,7 @@ pub(super) const SLOTS: usize = 7;
 const SPARE_PART: usize = 16;
 const SPARE_LINES_MAX: usize = 64;
 /// The bits of a line's number, in a link or a group's word.
-pub(super) const NUMBER: u64 = 0xffff_ffff;
+const NUMBER: u64 = OVERFLOW_AT;
 
 #[derive(Debug)]
 pub(super) struct Overflow {

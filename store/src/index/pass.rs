@@ -10,10 +10,12 @@
 
 #![allow(unsafe_code, reason = "a table is read without a check of its bounds, slot by slot")]
 
+use super::Index;
+use super::found::{FoundSlot, Moment};
 use super::locked::LockedGroup;
 use super::slot::Slot;
 use super::width::Address;
-use super::{Index, OVERFLOW_AT, SPILLED_AT, index, put_in};
+use super::word::{OVERFLOW_AT, SPILLED_AT, index, put_in};
 use memory::sync::{AtomicU64, Ordering};
 
 /// Lines are prefetched this number of groups before the pass reaches their group.
@@ -87,12 +89,13 @@ impl Index {
 
     /// Continues a pass from `group`, for about `lines_max` lines. Empties each slot that names an
     /// item in a dead segment, if `is_dead`, which is called under the group's lock, returns true.
-    pub(crate) fn pass(
-        &self,
+    pub(crate) fn pass<'v>(
+        &'v self,
+        moment: Moment<'v>,
         mut group: u64,
         lines_max: u64,
         marks: &Marks,
-        mut is_dead: impl FnMut(Slot) -> bool,
+        mut is_dead: impl FnMut(FoundSlot<'v>) -> bool,
     ) -> PassProgress {
         let mut lines = 0;
         while lines < lines_max {
@@ -102,7 +105,7 @@ impl Index {
                 return PassProgress { next: None, lines };
             }
             // A hash that equals a group's number belongs to that group.
-            let mut locked = self.lock(group);
+            let mut locked = self.lock(moment, group);
             self.prefetch_to_pass(locked.address);
             locked.pass(marks, &mut is_dead);
             lines += locked.address.lines;
@@ -128,14 +131,18 @@ impl Index {
 
 /// Empties the slots of dead items in a line, under the group's lock. True if a slot was emptied.
 #[inline(always)]
-fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) -> bool {
+fn empty<'v>(
+    line: &'v [AtomicU64],
+    marks: &Marks,
+    is_dead: &mut impl FnMut(FoundSlot<'v>) -> bool,
+) -> bool {
     let mut named = marks.named(line);
     let mut emptied = false;
     while named != 0 {
         let word = &line[named.trailing_zeros() as usize];
         named &= named - 1;
-        let slot = Slot(word.load(Ordering::Relaxed)); // the group is locked
-        if slot.0 != 0 && is_dead(slot) {
+        let found = FoundSlot::read(word);
+        if found.slot().0 != 0 && is_dead(found) {
             word.store(0, Ordering::Release); // pairs with the Acquire of `probe`
             emptied = true;
         }
@@ -143,9 +150,9 @@ fn empty(line: &[AtomicU64], marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bo
     emptied
 }
 
-impl LockedGroup<'_> {
+impl<'v> LockedGroup<'v> {
     #[inline]
-    fn pass(&mut self, marks: &Marks, is_dead: &mut impl FnMut(Slot) -> bool) {
+    fn pass(&mut self, marks: &Marks, is_dead: &mut impl FnMut(FoundSlot<'v>) -> bool) {
         let mut emptied = 0_u64;
         for line in 0..self.address.lines {
             emptied |= u64::from(empty(self.line(line), marks, is_dead)) << line;
@@ -162,7 +169,7 @@ impl LockedGroup<'_> {
         &mut self,
         emptied: u64,
         marks: &Marks,
-        is_dead: &mut impl FnMut(Slot) -> bool,
+        is_dead: &mut impl FnMut(FoundSlot<'v>) -> bool,
     ) {
         let overflow = &self.index.overflow;
         let (mut at, mut holes) = (self.word & OVERFLOW_AT, false);

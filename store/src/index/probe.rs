@@ -6,23 +6,22 @@
 
 #![allow(unsafe_code, reason = "eight atomics are read at once")]
 
-use super::FoundSlot;
+use super::found::{FoundSlot, Loc};
 use super::slot::Slot;
-use memory::sync::{AtomicU64, Ordering};
+use memory::sync::AtomicU64;
 
 #[inline(always)]
 pub(super) fn probe<'i>(
     line: &'i [AtomicU64; 8],
     tag: u64,
-    is_it: &mut impl FnMut(Slot) -> bool,
+    is_it: &mut impl FnMut(Loc<'i>) -> bool,
 ) -> Option<FoundSlot<'i>> {
     let mut tagged = tagged(line, tag);
     while let Some(at) = first(line, tagged) {
         tagged &= tagged - 1;
-        // Acquire pairs with the Release that stored the slot, so the whole item is visible.
-        let slot = Slot(at.load(Ordering::Acquire));
-        if slot.same_tag(Slot::tagged(tag)) && is_it(slot) {
-            return Some(FoundSlot { slot, at });
+        let found = FoundSlot::read(at);
+        if found.slot().same_tag(Slot::tagged(tag)) && is_it(found.loc()) {
+            return Some(found);
         }
     }
     None
@@ -31,10 +30,9 @@ pub(super) fn probe<'i>(
 /// Finds the first slot of `line` that is likely to have this tag.
 #[inline(always)]
 pub(super) fn likely(line: &[AtomicU64; 8], tag: u64) -> Option<FoundSlot<'_>> {
-    let at = first(line, tagged(line, tag))?;
-    let slot = Slot(at.load(Ordering::Acquire)); // pairs with the Release that stored the slot
+    let found = FoundSlot::read(first(line, tagged(line, tag))?);
     // The slot may have been emptied since its tag was compared.
-    (slot != Slot(0)).then_some(FoundSlot { slot, at })
+    (found.slot() != Slot(0)).then_some(found)
 }
 
 /// The first slot whose bit is set in `tagged`, a result of the function `tagged`.
@@ -97,7 +95,7 @@ fn at_once(line: &[AtomicU64; 8], tag: u64) -> u32 {
 fn one_by_one(line: &[AtomicU64; 8], tag: u64) -> u32 {
     let has_tag = |word: &AtomicU64| {
         // Relaxed: the caller loads the slot again.
-        Slot(word.load(Ordering::Relaxed)).same_tag(Slot::tagged(tag))
+        Slot(word.load(memory::sync::Ordering::Relaxed)).same_tag(Slot::tagged(tag))
     };
     line.iter()
         .enumerate()
@@ -108,6 +106,7 @@ fn one_by_one(line: &[AtomicU64; 8], tag: u64) -> u32 {
 mod tests {
     use super::*;
     use crate::index::slot::{BUSY, FETCHED, TAG_MASK};
+    use memory::sync::Ordering;
     use testing::Random;
 
     #[test]
@@ -117,7 +116,7 @@ mod tests {
             for tag in (1..=TAG_MASK).step_by(if cfg!(miri) { 101 } else { 1 }) {
                 let slot = Slot::new(tag << 49, 0xff_ffff_ffff).with(BUSY | FETCHED, tag % 2 == 0);
                 line[at].store(slot.0, Ordering::Relaxed);
-                let found = probe(&line, tag, &mut |_| true).map(|found| found.slot.0);
+                let found = probe(&line, tag, &mut |_| true).map(|found| found.slot().0);
                 assert_eq!(found, Some(slot.0), "{tag} at {at}");
                 assert!(probe(&line, tag % TAG_MASK + 1, &mut |_| true).is_none());
                 assert!(probe(&line, tag, &mut |_| false).is_none());
@@ -149,10 +148,10 @@ mod tests {
     fn several_of_a_tag_are_offered_in_turn() {
         let line = std::array::from_fn(|at| AtomicU64::new(Slot::new(7 << 49, at as u64).0));
         let mut met = Vec::new();
-        let found = probe(&line, 7, &mut |slot| {
-            met.push(slot.loc());
-            slot.loc() == 5
+        let found = probe(&line, 7, &mut |loc| {
+            met.push(loc.offset());
+            loc.offset() == 5
         });
-        assert_eq!((found.map(|found| found.slot.loc()), met), (Some(5), vec![0, 1, 2, 3, 4, 5]));
+        assert_eq!((found.map(|found| found.slot().loc()), met), (Some(5), vec![0, 1, 2, 3, 4, 5]));
     }
 }

@@ -1,6 +1,9 @@
 //! Tests of the index alone: `loc` stands for an item's key, and the key's hash is made from `loc`.
 
+#![allow(unsafe_code, reason = "makes locations that name no items")]
+
 use super::locked::Full;
+use super::slot::Slot;
 use super::*;
 use crate::policy::Queue;
 
@@ -9,13 +12,18 @@ fn hash_of(loc: u64) -> u64 {
     (mixed ^ (mixed >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ (mixed >> 32)
 }
 
+fn moment<'v>() -> Moment<'v> {
+    // SAFETY: the locations name no items, and no test reads an item.
+    unsafe { Moment::new() }
+}
+
 fn has(index: &Index, loc: u64) -> bool {
-    index.find(hash_of(loc), |slot| slot.loc() == loc).is_some()
+    index.find(moment(), hash_of(loc), |at| at.offset() == loc).is_some()
 }
 
 fn insert(index: &Index, loc: u64) -> Result<(), Full> {
     let hash = hash_of(loc);
-    index.lock(hash).insert(Slot::new(hash, loc))
+    index.lock(moment(), hash).insert(Slot::new(hash, loc))
 }
 
 #[cfg(not(loom))]
@@ -68,7 +76,7 @@ mod alone {
     }
 
     fn step(index: &Index) -> Step {
-        index.step(|slot| hash_of(slot.loc()))
+        index.step(moment(), |loc| hash_of(loc.offset()))
     }
 
     fn fill(index: &Index, locs: std::ops::Range<u64>) {
@@ -82,9 +90,9 @@ mod alone {
     }
 
     fn remove(index: &Index, loc: u64) -> bool {
-        let mut locked = index.lock(hash_of(loc));
+        let mut locked = index.lock(moment(), hash_of(loc));
         let found = locked.find_loc(loc);
-        found.inspect(|at| locked.remove(*at)).is_some()
+        found.inspect(|found| locked.remove(found.at())).is_some()
     }
 
     #[test]
@@ -92,10 +100,10 @@ mod alone {
         let index = Index::new(8 << 20, 16, GhostScope::None).expect("address space");
         for loc in [0, 7] {
             insert(&index, loc).expect("room");
-            let found = index.likely(hash_of(loc)).expect("there");
+            let found = index.likely(moment(), hash_of(loc)).expect("there");
             found.bump(|| true);
-            let mut locked = index.lock(hash_of(loc));
-            let at = locked.revalidate(&found).expect("a use changes nothing");
+            let mut locked = index.lock(moment(), hash_of(loc));
+            let at = locked.revalidate(&found).expect("a use changes nothing").at();
             locked.remove(at);
             assert!(locked.revalidate(&found).is_none(), "{loc} has left");
             locked.set(at, Slot::new(hash_of(loc), loc + 100));
@@ -112,7 +120,7 @@ mod alone {
             insert(&index, loc).expect("room");
             index.count(1);
             if index.wants_to_grow() {
-                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Done);
+                assert_eq!(index.step(moment(), |loc| hash_of(loc.offset())), Step::Done);
                 lines += 1;
                 assert_eq!(index.home_slots(), lines * 8);
             }
@@ -256,7 +264,7 @@ mod alone {
             }
         }
         assert!(there.len() >= 32 && there.len() <= 64);
-        assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::NeedsMemory);
+        assert_eq!(index.step(moment(), |loc| hash_of(loc.offset())), Step::NeedsMemory);
         assert!((0..1000).all(|loc| has(&index, loc) == there.contains(&loc)));
     }
 
@@ -269,16 +277,16 @@ mod alone {
         let count = 60_000;
         // There are few keys, so no word of the ghost has to forget a key.
         let gone = count..count + 12;
-        gone.clone().for_each(|loc| index.lock(hash_of(loc)).remember(Queue::Probation));
+        gone.clone().for_each(|loc| index.lock(moment(), hash_of(loc)).remember(Queue::Probation));
         for loc in 0..count {
             insert(&index, loc).expect("room");
             index.count(1);
             if index.wants_to_grow() {
-                assert_eq!(index.step(|slot| hash_of(slot.loc())), Step::Done);
+                assert_eq!(index.step(moment(), |loc| hash_of(loc.offset())), Step::Done);
             }
         }
         assert!(gone.clone().all(|loc| index.remembers(hash_of(loc))));
-        assert!(gone.clone().all(|loc| index.lock(hash_of(loc)).recall().is_some()));
+        assert!(gone.clone().all(|loc| index.lock(moment(), hash_of(loc)).recall().is_some()));
         assert!(!gone.clone().any(|loc| index.remembers(hash_of(loc))));
         let known = (0..count).filter(|loc| index.remembers(hash_of(*loc))).count();
         // Each group has a copy of the twelve tags, so some other keys seem to be remembered too.
@@ -306,7 +314,8 @@ mod alone {
             assert!(index.begin_pass() && index.is_passing());
             let before = index.home_lines();
             while let Some(group) = next {
-                let passed = index.pass(group, 100, &marks, |slot| !kept(slot.loc()));
+                let passed =
+                    index.pass(moment(), group, 100, &marks, |found| !kept(found.slot().loc()));
                 next = passed.next;
                 assert!(passed.lines < 120, "{} lines are no slice", passed.lines);
                 for loc in (more..more + 300).filter(|loc| grows && !in_thirds(*loc)) {
@@ -341,7 +350,7 @@ mod alone {
             crowd.iter().for_each(|loc| insert(&index, *loc).expect("room"));
             let (mut marks, mut dead) = (Marks::new(1, 40), 0);
             marks.set(0, true);
-            let passed = index.pass(0, 1, &marks, |_| {
+            let passed = index.pass(moment(), 0, 1, &marks, |_| {
                 dead += 1;
                 dead * gone / of != (dead - 1) * gone / of
             });

@@ -4,9 +4,12 @@
 //! Invariant: a slot is emptied under its group's lock. Slots in overflow lines are not found here.
 //! Source: a shorter form of `LockedGroup::find_loc`.
 
+use super::Index;
+use super::found::Loc;
+use super::probe::probe;
 use super::slot::{Slot, tag};
 use super::width::Address;
-use super::{Index, OVERFLOW_AT, probe};
+use super::word::OVERFLOW_AT;
 use memory::sync::{AtomicU64, Ordering};
 
 pub(crate) enum UnlinkResult {
@@ -31,7 +34,7 @@ impl Index {
         let (width, tag) = (self.width(), tag(hash));
         let address = width.address(hash);
         let Some(word) = self.lock_group(address.group()) else { return UnlinkResult::Elsewhere };
-        let mut is_it = |slot: Slot| slot.loc() == loc;
+        let mut is_it = |at: Loc<'_>| at.offset() == loc;
         let mut unlinked = UnlinkResult::Elsewhere;
         if self.width() == width
             && let Some(found) = probe(self.line(address, address.home(tag)), tag, &mut is_it)
@@ -39,8 +42,8 @@ impl Index {
         {
             unlinked = UnlinkResult::Kept;
             if is_dead() {
-                found.at.store(0, Ordering::Release); // pairs with the Acquire of `probe`
-                unlinked = UnlinkResult::Gone(found.slot);
+                found.at().0.store(0, Ordering::Release); // pairs with the Acquire of `probe`
+                unlinked = UnlinkResult::Gone(found.slot());
             }
         }
         // Release pairs with the Acquire of `lock_group` and of `find_validated`.
@@ -67,7 +70,7 @@ impl Index {
     #[inline]
     pub(crate) fn prefetch_elsewhere(&self, hash: u64, loc: u64) {
         let (address, tag) = (self.width().address(hash), tag(hash));
-        let mut is_it = |slot: Slot| slot.loc() == loc;
+        let mut is_it = |at: Loc<'_>| at.offset() == loc;
         if probe(self.line(address, address.home(tag)), tag, &mut is_it).is_some() {
             return;
         }

@@ -8,9 +8,11 @@
 //! place has met every slot before the place and no slot after it, even if the index has grown or
 //! contracted meanwhile.
 
+use super::Index;
+use super::found::{FoundSlot, Moment};
 use super::locked::LockedGroup;
 use super::slot::Slot;
-use super::{Index, OVERFLOW_AT};
+use super::word::OVERFLOW_AT;
 use memory::sync::{AtomicU64, Ordering};
 
 /// A place in the order of visits: a hash with all bits reversed.
@@ -30,8 +32,8 @@ impl Place {
 }
 
 impl Index {
-    pub(crate) fn lock_at(&self, place: Place) -> LockedGroup<'_> {
-        self.lock(place.0.reverse_bits())
+    pub(crate) fn lock_at<'v>(&'v self, moment: Moment<'v>, place: Place) -> LockedGroup<'v> {
+        self.lock(moment, place.0.reverse_bits())
     }
 
     /// Loads the lines of the group at `place` into the cache, and calls `near` with each slot of
@@ -47,7 +49,7 @@ impl Index {
     }
 }
 
-impl LockedGroup<'_> {
+impl<'v> LockedGroup<'v> {
     pub(crate) fn first_place(&self) -> Place {
         Place::of(self.address.group)
     }
@@ -58,11 +60,10 @@ impl LockedGroup<'_> {
         self.first_place().0.checked_add(hashes).map(Place)
     }
 
-    pub(crate) fn visit(&self, mut show: impl FnMut(Slot)) {
-        let mut show_line = |line: &[AtomicU64]| {
-            // Acquire pairs with the Release stores that put the slots there.
-            let slots = line.iter().map(|word| Slot(word.load(Ordering::Acquire)));
-            slots.filter(|slot| slot.0 != 0).for_each(&mut show);
+    pub(crate) fn visit(&self, mut show: impl FnMut(FoundSlot<'v>)) {
+        let mut show_line = |line: &'v [AtomicU64]| {
+            let found = line.iter().map(FoundSlot::read);
+            found.filter(|found| found.slot().0 != 0).for_each(&mut show);
         };
         (0..self.address.lines).for_each(|line| show_line(self.line(line)));
         let mut at = self.word & OVERFLOW_AT;

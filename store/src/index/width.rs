@@ -6,8 +6,8 @@
 //! Source: linear hashing (Litwin, 1980), with groups of 8 to 15 lines as buckets, so that memory
 //! never doubles at once; two lines for each key: d-left hashing (Broder and Mitzenmacher, 2001).
 
-use super::index;
 use super::slot::TAG_BITS;
+use super::word::index;
 
 /// Minimum and maximum number of lines of a group. A group that would get more lines is split.
 pub(super) const LINES_MIN: u64 = LEAST as u64;

@@ -1,6 +1,6 @@
 //! Copies a value from the log straight into a reply, with the texts before and after the value.
 //!
-//! Where: nearly every hit, see `read`.
+//! Where: nearly every hit, see `get`.
 //! Invariant: room for all pieces is reserved at once; the buffer ends with the last byte written.
 //! Source: none; storing whole words costs less than a check for room before each piece.
 

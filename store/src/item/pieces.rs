@@ -49,7 +49,7 @@ mod whole {
             /// # Safety
             /// The bytes at `from` may be loaded as atomics of one byte.
             #[inline(always)]
-            pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
+            pub(in crate::item) unsafe fn $name(from: *const u8) -> $number {
                 let piece: $number;
                 // SAFETY: the load acts like atomics of single bytes, which the caller allows.
                 unsafe {
@@ -76,7 +76,7 @@ mod whole {
     /// The bytes at `from` may be loaded, and the bytes at `to` stored, both as atomics of one
     /// byte. The two ranges do not overlap.
     #[inline(always)]
-    pub(in super::super) unsafe fn copy(mut from: *const u8, mut to: *mut u8, bytes: usize) {
+    pub(in crate::item) unsafe fn copy(mut from: *const u8, mut to: *mut u8, bytes: usize) {
         let bytes = if is(Fault::LastPieceNotCopied) && bytes > 64 { bytes & !7 } else { bytes };
         let bytes = if is(Fault::PieceCopiedBeyond) { bytes + 64 } else { bytes };
         // SAFETY: every access lies within the `bytes` bytes: each branch has checked that there
@@ -153,7 +153,7 @@ mod cut {
     /// The bytes at `from` may be loaded by atomics of the pieces' sizes. `from` must allow stores
     /// too, since atomics are made from it. Only the caller accesses the bytes at `to`.
     #[inline]
-    pub(in super::super) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
+    pub(in crate::item) unsafe fn copy_out(from: *const u8, mut to: *mut u8, bytes: usize) {
         // Relaxed: the fences around the copy order these loads, which see stores of `copy_in`.
         let relaxed = Ordering::Relaxed;
         let bytes = if is(Fault::PieceLoadedBeyond) { bytes + 1 } else { bytes };
@@ -184,7 +184,7 @@ mod cut {
     /// # Safety
     /// The bytes at `from` may be read and the bytes at `to` written; the ranges do not overlap.
     #[inline]
-    pub(in super::super) unsafe fn copy_still(from: *const u8, to: *mut u8, bytes: usize) {
+    pub(in crate::item) unsafe fn copy_still(from: *const u8, to: *mut u8, bytes: usize) {
         // SAFETY: the caller keeps the contract of `copy_from_nonoverlapping`.
         unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
@@ -195,7 +195,7 @@ mod cut {
             /// # Safety
             /// The number's bytes at `from` fulfil the conditions of `copy_out`.
             #[inline]
-            pub(in super::super) unsafe fn $name(from: *const u8) -> $number {
+            pub(in crate::item) unsafe fn $name(from: *const u8) -> $number {
                 let mut bytes = [0; size_of::<$number>()];
                 // SAFETY: the caller guarantees the bytes at `from`; the array is as long.
                 unsafe { copy_out(from, bytes.as_mut_ptr(), bytes.len()) };
@@ -214,7 +214,7 @@ mod cut {
     /// The bytes at `to` may be stored by atomics of the pieces' sizes. Only the caller accesses
     /// the bytes at `from`.
     #[inline]
-    pub(in super::super) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
+    pub(in crate::item) unsafe fn copy_in(mut from: *const u8, to: *mut u8, bytes: usize) {
         // Relaxed: the fences around the copy order these stores, which `copy_out` loads.
         let relaxed = Ordering::Relaxed;
         pieces(to, bytes, |to, piece| {

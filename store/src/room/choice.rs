@@ -7,10 +7,10 @@
 
 use super::Room;
 use super::drain::Aim;
-use crate::Store;
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::policy::room::{CompactionChoice, either, is_too_dead, worth};
-use crate::sweep::Sweep;
+use crate::shared::Shared;
+use crate::upkeep::sweep::Sweep;
 use memory::segments::{Segment, State};
 
 /// A segment is swept first if more than 1 / `EXPIRED_PART` of its bytes may have expired.
@@ -36,7 +36,7 @@ struct Choice {
 impl Room {
     /// Claims the next segment to walk. Compaction will move its items to the segment of `token`.
     pub(super) fn claim(&mut self, view: View<'_>, token: u32) -> Option<(u32, Aim)> {
-        if let Some(harvested) = harvested(view) {
+        if let Some(harvested) = self.harvested(view) {
             return Some(harvested);
         }
         if view.index.is_passing() {
@@ -87,6 +87,12 @@ impl Room {
         oldest.map(|segment| (segment, Aim::Evict))
     }
 
+    /// Takes the next segment that the harvest has gathered.
+    pub(super) fn harvested(&self, view: View<'_>) -> Option<(u32, Aim)> {
+        let (segment, sweep) = self.chores.harvest.next(view)?;
+        Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
+    }
+
     /// Like `claim`, but claims a segment only if at least `dead_percent` percent of it is dead.
     pub(super) fn claim_dead(
         &mut self,
@@ -94,7 +100,7 @@ impl Room {
         token: u32,
         dead_percent: u64,
     ) -> Option<(u32, Aim)> {
-        if let Some(harvested) = harvested(view) {
+        if let Some(harvested) = self.harvested(view) {
             return Some(harvested);
         }
         if view.index.is_passing() {
@@ -181,12 +187,6 @@ impl Room {
     }
 }
 
-/// Takes the next segment that the harvest has gathered.
-pub(super) fn harvested(view: View<'_>) -> Option<(u32, Aim)> {
-    let (segment, sweep) = view.harvest.next(view)?;
-    Some((segment, sweep.map_or(Aim::Compact, Aim::Sweep)))
-}
-
 /// Estimates the expired bytes of a segment's linked items, as if exptimes were spread evenly.
 fn expired_bytes(there: &Segment, now: u32) -> u64 {
     let (first, last) = (u64::from(there.min_exp()), u64::from(there.max_exp()));
@@ -197,7 +197,7 @@ fn expired_bytes(there: &Segment, now: u32) -> u64 {
     u64::from(there.live()) * (now.min(last) - first) / last.saturating_sub(first).max(1)
 }
 
-impl Store {
+impl Shared {
     fn has_room_to_move(&self, token: u32, segment: u32) -> bool {
         let segments = &self.memory().segments;
         segments.free() > 0

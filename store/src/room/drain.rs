@@ -6,15 +6,12 @@
 //! record. Each walk holds one of the store's tokens until the walk ends.
 //! Source: the KV-Cache paper, section 4.2.3.
 
-#![allow(unsafe_code, reason = "walks segments in the mapping")]
-
-use crate::Store;
-use crate::handle::View;
-use crate::item::{self, Record};
+use super::chores::Chores;
+use crate::column::handle::View;
+use crate::item::{Record, Walk};
 use crate::policy::room::Debt;
-use crate::sweep::Sweep;
+use crate::upkeep::sweep::Sweep;
 use memory::plant::{self, Fault};
-use memory::sync::{Ordering, fence};
 
 #[derive(Debug)]
 pub(super) enum Aim {
@@ -30,8 +27,7 @@ pub(super) enum Aim {
 
 #[derive(Debug)]
 pub(crate) struct Drain {
-    pub(crate) segment: u32,
-    pub(super) at: u32,
+    pub(super) walk: Walk,
     pub(super) aim: Aim,
     pub(super) token: u32,
     pub(super) freed_bytes: u64,
@@ -50,6 +46,10 @@ pub(super) enum SliceEnd {
 }
 
 impl Drain {
+    pub(crate) fn segment(&self) -> u32 {
+        self.walk.segment()
+    }
+
     pub(super) fn token(&self) -> usize {
         self.token as usize
     }
@@ -61,94 +61,69 @@ impl Drain {
         debt: &mut Debt,
         budget: u32,
     ) -> (u32, SliceEnd) {
-        let memory = view.memory();
-        let end = memory.segments.get(self.segment).end();
+        let region = &view.memory().region;
         if let Aim::Sweep(sweep) = &mut self.aim {
-            let (done, freed_bytes) = sweep.slice(view, &mut self.at, budget);
+            let (done, freed_bytes) = sweep.slice(view, &mut self.walk, budget);
             self.freed(debt, freed_bytes);
-            return (done, if self.at < end { SliceEnd::Part } else { SliceEnd::Whole });
+            return (
+                done,
+                if self.walk.at() < self.walk.end() { SliceEnd::Part } else { SliceEnd::Whole },
+            );
         }
         let mut done = 0;
         while done < budget {
-            if self.at >= if plant::is(Fault::RetiredHalfway) { end / 2 } else { end } {
-                return (done.max(1), SliceEnd::Whole);
-            }
-            let loc = memory.region.start(self.segment) + u64::from(self.at);
-            // SAFETY: the segment was drainable when it was claimed, so records cover the segment
-            // up to `end`, and `at` steps from one record to the next.
-            let extent = match unsafe { item::record(&memory.region, loc, view.layout) } {
-                Record::Void(extent) => extent,
-                Record::Item(item) => {
-                    let before = self.freed_bytes;
-                    if !self.drain_item(view, debt, &item, loc) {
-                        return (done, SliceEnd::NoRoom);
-                    }
-                    // Freed frames count as work; otherwise a slice would evict far too many items.
-                    let freed = self.freed_bytes - before;
-                    done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
-                    item.extent()
+            let at = self.walk.at();
+            let is_halfway = plant::is(Fault::RetiredHalfway) && at >= self.walk.end() / 2;
+            let next = self.walk.next(region, view.layout).filter(|_| !is_halfway);
+            let Some((loc, record)) = next else { return (done.max(1), SliceEnd::Whole) };
+            if let Record::Item(item) = &record {
+                let before = self.freed_bytes;
+                if !self.drain_item(view, debt, item, loc) {
+                    return (done, SliceEnd::NoRoom);
                 }
-            };
-            self.at += extent;
-            done = done.saturating_add(extent);
+                // Freed frames count as work; otherwise a slice would evict far too many items.
+                let freed = self.freed_bytes - before;
+                done = done.saturating_add(u32::try_from(freed).unwrap_or(budget));
+            }
+            done = done.saturating_add(self.walk.at() - at);
         }
         (done, SliceEnd::Part)
     }
 
-    pub(super) fn finish(self, view: View<'_>, debt: &mut Debt) {
+    pub(super) fn finish(self, view: View<'_>, chores: &Chores, debt: &mut Debt) {
         match self.aim {
             Aim::Sweep(sweep) => sweep.swept(view),
-            Aim::Repack(_) => view.log.unclaim(self.segment, view.log.first_due(self.segment)),
+            Aim::Repack(_) => view.log.unclaim(self.segment(), view.log.first_due(self.segment())),
             // In the cases `Compact` and `Evict` the segment's live bytes may still fall: a column
             // counts an unlinked item a moment after unlinking it.
             Aim::Compact => {
-                view.log.inherit(self.token as usize, self.segment);
-                view.log.retire(self.segment);
+                view.log.inherit(self.token as usize, self.segment());
+                view.log.retire(self.segment());
             }
             Aim::Evict => {
                 if self.freed_bytes == 0 {
                     debt.in_vain();
                 }
-                view.log.retire(self.segment);
+                view.log.retire(self.segment());
             }
         }
-        view.give_token(self.token);
+        chores.give_token(view.shared, self.token);
         view.settle_index();
     }
 
     /// Ends a walk that cannot go on, and the claim on its segment.
-    pub(super) fn stop(self, view: View<'_>) {
+    pub(super) fn stop(self, view: View<'_>, chores: &Chores) {
         if let Aim::Sweep(sweep) = &self.aim {
             sweep.give_up(view);
         }
-        view.log.unclaim(self.segment, view.log.first_due(self.segment));
+        view.log.unclaim(self.segment(), view.log.first_due(self.segment()));
         if !plant::is(Fault::TokenKept) {
-            view.give_token(self.token);
+            chores.give_token(view.shared, self.token);
         }
     }
 
     pub(super) fn freed(&mut self, debt: &mut Debt, bytes: u64) {
         self.freed_bytes += bytes;
         debt.freed(bytes);
-    }
-}
-
-impl Store {
-    pub(super) fn take_token(&self) -> Option<u32> {
-        let free = |taken: u64| {
-            let token = (!taken).trailing_zeros();
-            (token < self.tokens_max()).then(|| taken | (1 << token))
-        };
-        // Acquire pairs with the Release in `give_token`, so the last holder's stores are visible.
-        let old = self.tokens.fetch_update(Ordering::Acquire, Ordering::Relaxed, free).ok()?;
-        Some((!old).trailing_zeros())
-    }
-
-    pub(super) fn give_token(&self, token: u32) {
-        fence(Ordering::SeqCst); // pairs with the fence in `limit_memory`
-        if token >= self.tokens_max() {
-            self.log.seal_outs(token as usize);
-        }
-        self.tokens.fetch_and(!(1 << token), Ordering::Release); // pairs with `take_token`
     }
 }

@@ -1,17 +1,22 @@
-//! Room in the index: adds a line for a key that needs one, and removes lines if items are few.
+//! The lines of the index and their memory, which is granted to the index in whole segments.
 //!
-//! Where: appends call `make_index_room` for an overflow line; background work contracts the index.
-//! Invariant: the log gets a segment back from the index only after the index has returned as many
-//! bytes to the system, and no column can be reading these bytes any more.
+//! Where: called after every verb that adds or removes a key, by appends that need an overflow
+//! line, and by background work, which contracts the index if items are few.
+//! Invariant: the index uses at most as many bytes as the segments granted to it have. The system
+//! gets back the pages of these segments, since the index has its own pages. A segment returns to
+//! the log only after the index has given back the same number of bytes of its own pages, and no
+//! column can be reading these bytes any more.
 //! Source: none.
 
 use super::Room;
-use crate::handle::{Handle, View};
+use crate::column::handle::{Handle, View};
+use crate::error::StoreError;
 use crate::index::grow::Step;
 use crate::policy::room::SLICE_BYTES_MAX;
-use crate::verbs::StoreError;
 use memory::segments::State;
 
+/// A column reports its change of the number of linked items when the change reaches this number.
+pub(crate) const ITEMS_LUMP: i64 = if cfg!(shuttle) { 4 } else { 64 };
 /// Maximum number of calls of `step_back` in a slice of background work.
 const SLICE_STEPS: u32 = 32;
 /// Maximum number of segments that a slice looks at to find one that was granted to the index.
@@ -72,10 +77,10 @@ impl Room {
         handle: &mut Handle,
         hash: u64,
     ) -> Result<(), StoreError> {
-        if handle.store.index.has_line() {
+        if handle.shared.index.has_line() {
             return Ok(());
         }
-        if !handle.store.index.has_room() {
+        if !handle.shared.index.has_room() {
             let refused = self.make_slots(handle.view());
             self.lacks_line = (refused == StoreError::Later).then_some(hash);
             return Err(refused);
@@ -92,7 +97,7 @@ impl Room {
     /// use the address space up before they fill the memory. Returns the error for the key.
     #[cold]
     fn make_slots(&mut self, view: View<'_>) -> StoreError {
-        let is_made = self.make_room(view, SLICE_BYTES_MAX) || view.others_make_room();
+        let is_made = self.make_room(view, SLICE_BYTES_MAX) || self.chores.make_room(view.shared);
         if is_made { StoreError::Later } else { StoreError::NoMemory }
     }
 
@@ -108,5 +113,38 @@ impl Room {
             Some(_) => self.make_index_room(handle, hash),
             None => Ok(()),
         }
+    }
+}
+
+impl View<'_> {
+    /// Reports the item count if due, and resizes the index by a step if the index wants that.
+    #[inline]
+    pub(crate) fn settle_index(self) {
+        if self.handle.items.get().abs() >= ITEMS_LUMP {
+            self.report_items();
+        }
+        if self.index.wants_to_grow() {
+            self.grow_index();
+        } else if self.index.wants_to_shrink() {
+            self.index.step_back();
+        }
+    }
+
+    #[inline(never)]
+    fn grow_index(self) {
+        let hash_of = |loc| self.hash.hash(self.item(loc).key());
+        if self.index.step(self.moment(), hash_of) == Step::NeedsMemory {
+            self.grant_index();
+        }
+    }
+
+    /// Grants the memory of a free segment to the index. Returns false if no segment can be taken.
+    pub(crate) fn grant_index(self) -> bool {
+        let memory = self.memory();
+        // Nobody accesses a segment in state `Index`, and a later user first writes to it.
+        let Some(segment) = memory.take_without_memory(self.keep()) else { return false };
+        memory.segments.get(segment).set_state(State::Index);
+        self.index.grant(memory.region.segment_bytes() as usize);
+        true
     }
 }

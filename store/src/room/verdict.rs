@@ -7,16 +7,14 @@
 //! complete, and linked at its new place, before its old bytes count as dead.
 //! Source: the KV-Cache paper, section 4.2.3 (NbQ-CLOCK).
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
 use super::drain::{Aim, Drain};
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::Fate;
+use crate::engine::link::{MoveResult, MovedFields};
 use crate::index::slot::FETCHED;
 use crate::item::Item;
-use crate::link::{MoveResult, MovedFields};
 use crate::policy::room::Debt;
 use crate::policy::{self, Queue, Verdict};
-use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 impl Drain {
@@ -36,7 +34,7 @@ impl Drain {
             return true;
         }
         let hash = view.hash.hash(item.key());
-        let Some(found) = view.index.find(hash, |slot| slot.loc() == loc) else {
+        let Some(found) = view.index.find(view.moment(), hash, |at| at.offset() == loc) else {
             return true;
         };
         let bytes = item.all_bytes();
@@ -50,13 +48,13 @@ impl Drain {
         match self.aim {
             Aim::Sweep(_) | Aim::Repack(_) => true,
             Aim::Compact => {
-                let (token, from) = (self.token(), self.segment);
+                let (token, from) = (self.token(), self.segment());
                 let place = |bytes| view.log.reserve_out(token, from, bytes);
                 view.relocate((hash, loc), item, MovedFields::default(), place)
                     != MoveResult::NoRoom
             }
             Aim::Evict => {
-                let cnt = found.slot.cnt();
+                let cnt = found.slot().cnt();
                 match self.judge(view, debt, cnt, bytes) {
                     Verdict::Evict => self.evict(view, debt, (hash, loc, bytes)),
                     Verdict::Spare(cnt) => {
@@ -77,7 +75,7 @@ impl Drain {
     fn judge(&self, view: View<'_>, debt: &Debt, cnt: u64, bytes: u64) -> Verdict {
         let Some(policy) = view.config.eviction else { return Verdict::Spare(0) };
         let item = policy::DrainedItem {
-            queue: view.log.queue_of(self.segment),
+            queue: view.log.queue_of(self.segment()),
             cnt: u8::try_from(cnt).unwrap_or(policy::CNT_MAX),
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
             mean_bytes: self.mean_bytes,
@@ -104,25 +102,23 @@ impl Drain {
 
     /// Evicts the item at `loc`, if the item is still linked, and notes its key in the ghost.
     fn evict(&mut self, view: View<'_>, debt: &mut Debt, (hash, loc, bytes): (u64, u64, u64)) {
-        let mut locked = view.index.lock(hash);
-        let Some(at) = locked.find_loc(loc) else { return };
-        let slot = at.slot();
-        // SAFETY: the slot was read just now.
-        let item = unsafe { view.item(loc) };
+        let mut locked = view.index.lock(view.moment(), hash);
+        let Some(found) = locked.find_loc(loc) else { return };
+        let (slot, item) = (found.slot(), view.item(found.loc()));
         #[cfg(shuttle)]
-        crate::evicted::report_eviction(view.handle.id, item.key(), false);
-        locked.remove(at);
+        crate::stats::evicted::report_eviction(view.handle.id, item.key(), false);
+        locked.remove(found.at());
         #[cfg(shuttle)]
-        crate::evicted::report_eviction(view.handle.id, item.key(), true);
-        let from = view.log.queue_of(self.segment);
+        crate::stats::evicted::report_eviction(view.handle.id, item.key(), true);
+        let from = view.log.queue_of(self.segment());
         let main = (from == Queue::Main) != plant::is(Fault::GhostQueueWrong);
         locked.remember(if main { Queue::Main } else { Queue::Probation });
         drop(locked);
         let counters = view.counters();
         counters.evictions.add(1);
-        let age = view.handle.now.saturating_sub(view.log.segment(self.segment).opened());
+        let age = view.handle.now.saturating_sub(view.log.segment(self.segment()).opened());
         counters.note_eviction_age(age);
-        view.note_eviction(slot, &item);
+        view.handle.evictions.note(view.handle.now, slot, &item);
         counters.evicted_unfetched.add((!slot.has(FETCHED)).into());
         counters.evicted_active.add((slot.cnt() > 0).into());
         counters.evicted_nonzero.add((item.exptime() != 0).into());
@@ -153,14 +149,14 @@ mod tests {
         column.put(&Put::new(Verb::Set, b"key"), Body::Bytes(b"value")).expect("room");
         let view = column.handle.view();
         let hash = view.hash.hash(b"key");
-        let loc = view.index.find(hash, |_| true).expect("linked").slot.loc();
-        column.flush(None);
-        let view = column.handle.view();
-        // SAFETY: the column has passed no quiescent point since the slot was read.
-        let item = unsafe { view.item(loc) };
+        view.flush(None);
+        let found = view.index.find(view.moment(), hash, |_| true).expect("linked");
+        let (loc, item) = (found.slot().loc(), view.item(found.loc()));
         let place = |bytes| view.log.reserve(Queue::Main, (0, 0), bytes, 0);
         let drained = view.relocate((hash, loc), &item, MovedFields::default(), place);
-        assert!(drained == MoveResult::Gone && view.index.find(hash, |_| true).is_none());
+        assert!(
+            drained == MoveResult::Gone && view.index.find(view.moment(), hash, |_| true).is_none()
+        );
         assert_eq!(view.stats().curr_items, 0);
     }
 }

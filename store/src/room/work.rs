@@ -6,9 +6,9 @@
 //! Source: the KV-Cache paper, section 4.2.3.
 
 use super::Room;
-use super::choice::harvested;
 use super::drain::{Aim, Drain, SliceEnd};
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::item::Walk;
 use crate::policy::room::SLICE_BYTES_MAX;
 use memory::sync::Ordering;
 
@@ -16,7 +16,7 @@ impl Room {
     /// Makes room by walking about `budget` bytes of records. Returns false if there is no work.
     pub(crate) fn make_room(&mut self, view: View<'_>, budget: u32) -> bool {
         self.work_off(view, budget, |room| {
-            room.take_parked(view) || room.begin(view, |room, token| room.claim(view, token))
+            room.take_parked() || room.begin(view, |room, token| room.claim(view, token))
         })
     }
 
@@ -25,7 +25,7 @@ impl Room {
     pub(crate) fn make_reusable(&mut self, view: View<'_>, budget: u32, dead_percent: u64) -> bool {
         self.stop_evicting(view);
         self.work_off(view, budget, |room| {
-            if room.take_parked(view) {
+            if room.take_parked() {
                 room.stop_evicting(view);
             }
             room.drain.is_some()
@@ -49,7 +49,7 @@ impl Room {
         let mut done = 0;
         while done < budget {
             // Gathered segments come first, because dropping their dead items costs no live item.
-            let harvested = view.harvest.work(view, budget - done);
+            let harvested = self.chores.harvest.work(view, budget - done);
             if harvested > 0 {
                 done = done.saturating_add(harvested);
                 continue;
@@ -69,7 +69,7 @@ impl Room {
     }
 
     pub(crate) fn go_on(&mut self, view: View<'_>, budget: u32) -> bool {
-        if !self.take_parked(view) {
+        if !self.take_parked() {
             return false;
         }
         // A walk that evicts may have made enough room before its end, because an evicted item may
@@ -89,14 +89,14 @@ impl Room {
         let (done, slice) = drain.slice(view, &mut self.debt, budget);
         match slice {
             SliceEnd::Part => self.drain = Some(drain),
-            SliceEnd::Whole => drain.finish(view, &mut self.debt),
-            SliceEnd::NoRoom => drain.stop(view),
+            SliceEnd::Whole => drain.finish(view, &self.chores, &mut self.debt),
+            SliceEnd::NoRoom => drain.stop(view, &self.chores),
         }
         done
     }
 
     pub(crate) fn begin_harvested(&mut self, view: View<'_>) -> bool {
-        self.begin(view, |_, _| harvested(view))
+        !self.chores.harvest.is_empty() && self.begin(view, |room, _| room.harvested(view))
     }
 
     /// Begins a walk through a segment from `claim`. Returns false if no segment or token is free.
@@ -105,11 +105,12 @@ impl Room {
         view: View<'_>,
         claim: impl FnOnce(&mut Self, u32) -> Option<(u32, Aim)>,
     ) -> bool {
-        let Some(token) = view.take_token() else { return false };
+        let Some(token) = self.chores.take_token(view.shared) else { return false };
         let Some((segment, aim)) = claim(self, token) else {
-            view.give_token(token);
+            self.chores.give_token(view.shared, token);
             return false;
         };
+        let walk = Walk::begin(view.memory(), segment);
         let counters = view.counters();
         let mut mean_bytes = 0;
         match aim {
@@ -120,7 +121,7 @@ impl Room {
             }
             Aim::Sweep(_) | Aim::Repack(_) => {}
         }
-        self.drain = Some(Drain { segment, at: 0, aim, token, freed_bytes: 0, mean_bytes });
+        self.drain = Some(Drain { walk, aim, token, freed_bytes: 0, mean_bytes });
         true
     }
 
@@ -151,7 +152,7 @@ impl Room {
 
     fn stop_evicting(&mut self, view: View<'_>) {
         if let Some(drain) = self.drain.take_if(|drain| matches!(drain.aim, Aim::Evict)) {
-            drain.stop(view);
+            drain.stop(view, &self.chores);
         }
     }
 
@@ -166,18 +167,18 @@ impl Room {
     /// Leaves the column's walk and its token to other columns. Called before the column sleeps.
     pub(crate) fn park_drain(&mut self, view: View<'_>) {
         let Some(drain) = self.drain.take() else { return };
-        match view.parked.try_lock() {
+        match self.chores.parked.try_lock() {
             Ok(mut parked) => parked.push(drain),
-            Err(_) => drain.stop(view),
+            Err(_) => drain.stop(view, &self.chores),
         }
     }
 
     /// Takes over a parked walk if the column has none. Returns false if it still has none.
-    fn take_parked(&mut self, view: View<'_>) -> bool {
+    fn take_parked(&mut self) -> bool {
         // Relaxed: a hint. While no token is taken, no walk is parked.
         if self.drain.is_none()
-            && view.tokens.load(Ordering::Relaxed) != 0
-            && let Ok(mut parked) = view.parked.try_lock()
+            && self.chores.tokens.load(Ordering::Relaxed) != 0
+            && let Ok(mut parked) = self.chores.parked.try_lock()
         {
             self.drain = parked.pop();
         }

@@ -63,7 +63,7 @@ fn a_step_hides_no_key() {
             let index = Arc::clone(&index);
             thread::spawn(move || has(&index, goes))
         };
-        assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
+        assert_eq!(index.step(moment(), |loc| hash_of(loc.offset())), grow::Step::Done);
         assert!(reader.join().expect("reads"), "missed what was there throughout");
         assert!(crowd.iter().chain([&goes]).all(|loc| has(&index, *loc)));
     });
@@ -85,7 +85,7 @@ fn a_line_that_is_folded_hides_no_key() {
 fn contracts(count: usize) {
     model(2, move || {
         let index = small();
-        assert_eq!(index.step(|slot| hash_of(slot.loc())), grow::Step::Done);
+        assert_eq!(index.step(moment(), |loc| hash_of(loc.offset())), grow::Step::Done);
         // The removed line is the home of these keys. The ninth key moves to a third line.
         let ninth = |loc: &u64| lines_of(*loc, 9)[0] == 8;
         let moves = |loc: &u64| lines_of(*loc, 9)[1] != lines_of(*loc, 8)[0];
@@ -109,7 +109,7 @@ fn a_group_that_went_and_came_back_is_locked_by_one() {
     let keys: Vec<u64> = (0..).filter(upper).take(2).collect();
     model(2, move || {
         let index = small();
-        let step = |index: &Index| index.step(|slot| hash_of(slot.loc()));
+        let step = |index: &Index| index.step(moment(), |loc| hash_of(loc.offset()));
         (LINES_MIN..=LINES_MAX).for_each(|_| _ = step(&index));
         let other = {
             let (index, key) = (Arc::clone(&index), keys[0]);
@@ -159,8 +159,8 @@ fn a_removal_hides_no_other_key() {
             let index = Arc::clone(&index);
             thread::spawn(move || has(&index, spilled))
         };
-        let mut locked = index.lock(hash_of(gone));
-        let at = locked.find_loc(gone).expect("there");
+        let mut locked = index.lock(moment(), hash_of(gone));
+        let at = locked.find_loc(gone).expect("there").at();
         locked.remove(at);
         drop(locked);
         assert!(reader.join().expect("reads"), "missed what was there throughout");
@@ -177,7 +177,7 @@ fn all_dead() -> super::super::pass::Marks {
 fn pass(index: &Index, is_dead: impl Fn(u64) -> bool) {
     let (marks, mut next) = (all_dead(), Some(0));
     while let Some(group) = next {
-        next = index.pass(group, 1, &marks, |slot| is_dead(slot.loc())).next;
+        next = index.pass(moment(), group, 1, &marks, |found| is_dead(found.slot().loc())).next;
     }
 }
 
@@ -188,11 +188,11 @@ fn a_pass_misses_nothing_that_a_split_moves() {
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
     model(3, move || {
         let index = small();
-        (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+        (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(moment(), |loc| hash_of(loc.offset())));
         upper.iter().for_each(|loc| insert(&index, *loc).expect("room"));
         let grower = {
             let index = Arc::clone(&index);
-            thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+            thread::spawn(move || index.step(moment(), |loc| hash_of(loc.offset())))
         };
         let dead = upper[0];
         pass(&index, |loc| loc == dead);
@@ -208,7 +208,7 @@ fn a_pass_misses_nothing_that_would_come_back() {
     let upper: Vec<u64> = (0..).filter(|loc| hash_of(*loc) & 1 == 1).take(2).collect();
     model(3, move || {
         let index = small();
-        (LINES_MIN..=LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+        (LINES_MIN..=LINES_MAX).for_each(|_| _ = index.step(moment(), |loc| hash_of(loc.offset())));
         upper.iter().for_each(|loc| insert(&index, *loc).expect("room"));
         let other = {
             let index = Arc::clone(&index);
@@ -252,16 +252,16 @@ fn a_split_forgets_no_key() {
         let index = Index::new(1024, 0, GhostScope::Probation).expect("small");
         index.grant(8192);
         let index = Arc::new(index);
-        (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(|slot| hash_of(slot.loc())));
+        (LINES_MIN..LINES_MAX).for_each(|_| _ = index.step(moment(), |loc| hash_of(loc.offset())));
         let grower = {
             let index = Arc::clone(&index);
-            thread::spawn(move || index.step(|slot| hash_of(slot.loc())))
+            thread::spawn(move || index.step(moment(), |loc| hash_of(loc.offset())))
         };
-        index.lock(hash).remember(Queue::Probation);
+        index.lock(moment(), hash).remember(Queue::Probation);
         let stepped = grower.join().expect("steps");
         assert!(index.remembers(hash));
         assert!(stepped != super::super::grow::Step::NeedsMemory);
-        assert!(index.lock(hash).recall().is_some() && !index.remembers(hash));
+        assert!(index.lock(moment(), hash).recall().is_some() && !index.remembers(hash));
     });
 }
 
@@ -280,9 +280,9 @@ impl Item {
 
     /// Like `View::rewrite`: writes the number of the new version to both words.
     fn rewrite(&self) {
-        let locked = self.index.lock(hash_of(self.loc));
-        let at = locked.find_loc(self.loc).expect("there");
-        let version = at.slot().ver() + 1;
+        let locked = self.index.lock(moment(), hash_of(self.loc));
+        let found = locked.find_loc(self.loc).expect("there");
+        let (at, version) = (found.at(), found.slot().ver() + 1);
         locked.rewrite(
             at,
             |slot| slot.rewritten(0, 0),
@@ -292,15 +292,15 @@ impl Item {
 
     /// Like `Column::get`, but tries once.
     fn read(&self) -> Option<u64> {
-        let found = self.index.find(hash_of(self.loc), |slot| slot.loc() == self.loc);
+        let found = self.index.find(moment(), hash_of(self.loc), |at| at.offset() == self.loc);
         let found = found.expect("there throughout");
         let copy: Vec<_> = self.words.iter().map(|w| w.load(Ordering::Relaxed)).collect();
         if !found.is_unchanged() {
             return None;
         }
         found.bump(|| true);
-        assert_eq!(copy, [found.slot.ver(); 2], "torn, or another version's");
-        Some(found.slot.ver())
+        assert_eq!(copy, [found.slot().ver(); 2], "torn, or another version's");
+        Some(found.slot().ver())
     }
 }
 
@@ -335,12 +335,12 @@ fn nor_is_it_taken_for_whole_when_its_slot_moves() {
         };
         item.rewrite();
         let line = || {
-            let locked = item.index.lock(hash_of(spilled));
-            locked.line_of(locked.find_loc(spilled).expect("there"))
+            let locked = item.index.lock(moment(), hash_of(spilled));
+            locked.line_of(locked.find_loc(spilled).expect("there").at())
         };
         assert_eq!(line(), None);
-        let mut locked = item.index.lock(hash_of(gone));
-        let at = locked.find_loc(gone).expect("there");
+        let mut locked = item.index.lock(moment(), hash_of(gone));
+        let at = locked.find_loc(gone).expect("there").at();
         locked.remove(at);
         drop(locked);
         assert!(line().is_some(), "it moved");
@@ -355,7 +355,7 @@ fn writers_of_a_key_exclude_each_other() {
     model(3, || {
         let index = small();
         let put = |index: &Index| {
-            let mut locked = index.lock(hash_of(5));
+            let mut locked = index.lock(moment(), hash_of(5));
             if locked.find_loc(5).is_none() {
                 locked.insert(Slot::new(hash_of(5), 5)).expect("room");
                 return 1;

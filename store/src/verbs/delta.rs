@@ -6,15 +6,16 @@
 //! text, spaces pad the new text to the old text's length.
 //! Source: memcached's `do_add_delta`, `process_marithmetic_cmd`, `safe_strtoull` (1.6.45).
 
-use crate::cas::NewCas;
 use crate::column::Column;
-use crate::digits::Digits;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::find::LockedItem;
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, KEEP_ALL, NewItem, NewValue};
-use crate::extend::OldValue;
-use crate::handle::View;
+use crate::error::StoreError;
 use crate::item::Item;
-use crate::read::LockedItem;
-use crate::verbs::{Delta, DeltaResult, StoreError};
+use crate::verbs::digits::Digits;
+use crate::verbs::extend::OldValue;
+use crate::verbs::{Delta, DeltaResult};
 use memory::frames::is_chunk;
 use memory::plant::{self, Fault};
 

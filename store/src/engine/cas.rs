@@ -5,9 +5,9 @@
 //! new item gets a higher unique than the old item that it replaces.
 //! Source: memcached's `get_cas_id` (1.6.45), which counts under a lock.
 
-use crate::Store;
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::item::CasWidth;
+use crate::shared::Shared;
 use memory::plant::{self, Fault};
 
 const BLOCK: u64 = if cfg!(shuttle) { 4 } else { 64 };
@@ -60,7 +60,7 @@ impl Uniques {
     }
 }
 
-impl Store {
+impl Shared {
     /// The width of a CAS unique in an item that is written now. `NewCas::Next` is always short,
     /// because the unique will be near the store's counter.
     pub(crate) fn cas_width(&self, cas: NewCas) -> CasWidth {
@@ -78,7 +78,7 @@ impl Store {
 #[allow(clippy::expect_used, clippy::panic, reason = "tests")]
 mod tests {
     use super::*;
-    use crate::{Body, Column, Config, Put, PutResult, Verb};
+    use crate::{Body, Column, Config, Put, PutResult, Store, Verb};
 
     fn store() -> std::sync::Arc<Store> {
         let store = Store::new(&Config {

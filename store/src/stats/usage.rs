@@ -170,7 +170,7 @@ impl Store {
         let tables = size_of::<Segment>() * count as usize
             + memory.frames.table_bytes(count)
             + self.log.queue_bytes()
-            + self.harvest.bytes(count)
+            + self.chores.harvest.bytes(count)
             + self.mrc.bytes()
             + arena.2;
         Usage {

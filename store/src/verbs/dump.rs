@@ -5,12 +5,10 @@
 //! stored, removed or moved meanwhile. The shown fields of an item are all from one version of the
 //! item, since the item's group is locked. Between two steps, a dump keeps only a `DumpPlace`.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
 use crate::column::Column;
+use crate::engine::find::Fate;
 use crate::index::slot::FETCHED;
 use crate::index::visit::Place;
-use crate::read::Fate;
 
 /// The position in the index at which a dump continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,15 +46,13 @@ impl Column {
         mut show: impl FnMut(&DumpEntry<'_>),
     ) -> Option<DumpPlace> {
         let view = self.handle.view();
-        let region = &view.store.memory().region;
+        let region = &view.shared.memory().region;
         view.index.prefetch_at(from, |slot| region.prefetch(slot.loc()));
-        let locked = view.index.lock_at(from);
+        let locked = view.index.lock_at(view.moment(), from);
         // In a contracted index, a group may have items before `from`, which were shown already.
         let is_whole = locked.first_place() >= from;
-        locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and while the handle is borrowed for `view`, the
-            // column passes no quiescent point.
-            let item = unsafe { view.item(slot.loc()) };
+        locked.visit(|found| {
+            let (slot, item) = (found.slot(), view.item(found.loc()));
             let is_new = || Place::of(view.hash.hash(item.key())) >= from;
             if view.fate(&item, slot.loc()) != Fate::Live || !(is_whole || is_new()) {
                 return;

@@ -5,7 +5,13 @@
 //! are cut into slices. A segment is walked when all of its items, or probably many, have expired.
 //! Source: memcached's LRU crawler (1.6.45).
 
+pub(crate) mod aging;
+pub(crate) mod flush;
+pub(crate) mod harvest;
+pub(crate) mod sweep;
+
 use crate::column::Column;
+use memory::sync::Ordering;
 
 /// A slice of background work walks about this number of bytes of records.
 const SLICE_BYTES: u32 = if cfg!(shuttle) { 2 << 10 } else { 32 << 10 };
@@ -18,8 +24,9 @@ impl Column {
         view.reclaim();
         view.settle_index();
         // A pass through the index is completed even if the expiry was switched off meanwhile.
-        let harvests = view.expires_unasked() || view.index.is_passing();
-        if harvests && view.harvest.work(view, SLICE_BYTES) > 0 {
+        let harvests =
+            room.chores.expires_unasked.load(Ordering::Relaxed) || view.index.is_passing();
+        if harvests && room.chores.harvest.work(view, SLICE_BYTES) > 0 {
             return true;
         }
         let contracting = room.contract_index(view);
@@ -30,8 +37,8 @@ impl Column {
             return true;
         }
         room.begin_harvested(view)
-            || flush_walk.walk(view)
-            || view.aging.walk_slice(view)
+            || flush_walk.walk(view, &room.chores.harvest)
+            || room.chores.aging.walk_slice(view)
             || contracting
     }
 }

@@ -4,15 +4,13 @@
 //! Invariant: an item is complete, and counted in its segment, before a slot names the item. An
 //! item's bytes count as dead only after no slot names the item any more.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
-use crate::cas::NewCas;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::find::Fate;
 use crate::index::slot::{FETCHED, Slot};
 use crate::index::{Full, LockedGroup, SlotRef};
 use crate::item::{CasWidth, Fields, Item, Shape};
 use crate::log::{Place, WrittenPlace};
-use crate::read::Fate;
 use memory::plant::{self, Fault};
 
 /// The fields that a move changes; `None` keeps the old value.
@@ -106,8 +104,8 @@ impl View<'_> {
         let width = |cas| self.cas_width(NewCas::Given(cas));
         let shape = item.shape().with_cas(width(item.cas(|| from.cas_base())));
         let Some(place) = place(shape.extent()) else { return MoveResult::NoRoom };
-        let mut locked = self.index.lock(hash);
-        let Some(at) = locked.find_loc(loc) else {
+        let mut locked = self.index.lock(self.moment(), hash);
+        let Some(found) = locked.find_loc(loc) else {
             drop(locked);
             self.log.void(place);
             return MoveResult::Gone;
@@ -121,14 +119,13 @@ impl View<'_> {
         // If the item was flushed, it would be visible again in a segment of the new epoch.
         let to_epoch = self.log.segment(place.segment()).epoch();
         if to_epoch != from.epoch() && !plant::is(Fault::FlushedMoved) {
-            locked.remove(at);
+            locked.remove(found.at());
             drop(locked);
             self.log.void(place);
             self.unlinked(loc, item);
             return MoveResult::Gone;
         }
-        // SAFETY: the item's group is locked while the fields are in use.
-        let fields = unsafe { item.fields() };
+        let fields = self.fields(&locked, item);
         let first_frame = first_frame.unwrap_or(fields.first_frame);
         let fields = Fields { cas, first_frame, ..fields };
         let written = self.log.write(place, self.layout, shape, &fields);
@@ -138,7 +135,7 @@ impl View<'_> {
             // Compaction fills this segment, so no append has noted when its items expire.
             self.log.note_due(to, fields.exptime);
         }
-        locked.update(at, |slot| {
+        locked.update(found.at(), |slot| {
             let moved = slot.at(to_loc);
             cnt.map_or(moved, |cnt| moved.with_cnt(cnt))
         });
@@ -194,16 +191,14 @@ impl View<'_> {
     /// Unlinks the item at `loc` if the item is dead. Returns the item's fate and slot; the fate is
     /// `Live` if the item is alive or not linked.
     pub(crate) fn unlink_dead(self, hash: u64, loc: u64) -> (Fate, Slot) {
-        let mut locked = self.index.lock(hash);
-        let Some(at) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };
-        let slot = at.slot();
-        // SAFETY: the slot was read just now.
-        let item = unsafe { self.item(loc) };
+        let mut locked = self.index.lock(self.moment(), hash);
+        let Some(found) = locked.find_loc(loc) else { return (Fate::Live, Slot(0)) };
+        let (slot, item) = (found.slot(), self.item(found.loc()));
         let fate = self.fate(&item, loc);
         if fate == Fate::Live {
             return (fate, slot);
         }
-        locked.remove(at);
+        locked.remove(found.at());
         drop(locked);
         self.count_items(-i64::from(!plant::is(Fault::ItemStaysCounted)));
         match plant::is(Fault::FramesKept) {

@@ -6,13 +6,10 @@
 //! new item, which names the copy, replaces the old item. Each reader holds a reference to the old
 //! chain; the last reference to be dropped frees the chain.
 
-#![allow(unsafe_code, reason = "writes frames in the mapping")]
-
-use crate::Store;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::link::{MoveResult, MovedFields};
 use crate::item::Item;
-use crate::link::{MoveResult, MovedFields};
-use memory::frames::Pinned;
+use crate::shared::Shared;
 use memory::segments::State;
 use memory::sync::Ordering;
 
@@ -24,7 +21,7 @@ const IN_VAIN_PART: u32 = 16;
 /// Maximum number of segments that one call examines to find a segment to walk.
 const LOOKS_MAX: u32 = 4096;
 
-impl Store {
+impl Shared {
     /// Returns a segment: repacking moves the frames in this segment and in all later segments.
     /// Returns `None` if that would free fewer segments than the limit demands.
     pub(crate) fn scattered(&self) -> Option<u32> {
@@ -80,15 +77,13 @@ impl View<'_> {
             return 0;
         };
         let memory = self.memory();
-        // SAFETY: `old` and `framed_bytes` are the item's. The next lines check that the item is
-        // still linked; if it is not, the frames are not read.
-        let pinned = unsafe { Pinned::hold(memory, old, framed_bytes as usize) };
-        let Some(pinned) = pinned else { return 0 };
-        let linked = self.index.find(hash, |slot| slot.loc() == loc).is_some();
+        // If the item is not linked any more, the frames are not read.
+        let Some(pinned) = self.pin(item, old) else { return 0 };
+        let linked = self.index.find(self.moment(), hash, |at| at.offset() == loc).is_some();
         if !linked || !pinned.is_scattered(from) {
             return 0;
         }
-        let Some(copy) = copied(self.store, &pinned, from) else { return 0 };
+        let Some(copy) = pinned.copied_before(from) else { return 0 };
         let segment = memory.region.segment_of(loc);
         let place = |bytes| self.log.reserve_out(token, segment, bytes);
         let moved = MovedFields { cnt: None, first_frame: Some(copy) };
@@ -101,25 +96,4 @@ impl View<'_> {
         }
         framed_bytes
     }
-}
-
-/// Copies a chain to free frames in segments before `before`; `None` if too few frames are free.
-fn copied(store: &Store, pinned: &Pinned, before: u32) -> Option<u32> {
-    let memory = store.memory();
-    let (mut first, mut last) = (None, None);
-    for piece in pinned.pieces() {
-        let Some(frame) = memory.take_frame_before(before) else {
-            first.map(|first| memory.release(first));
-            return None;
-        };
-        // SAFETY: only this call uses the frame until its chain is published. A piece is no longer
-        // than a frame, and lies in another frame.
-        unsafe { memory.frame_at(frame).copy_from_nonoverlapping(piece.as_ptr(), piece.len()) };
-        match last {
-            Some(last) => memory.chain(last, frame),
-            None => first = Some(frame),
-        }
-        last = Some(frame);
-    }
-    first
 }

@@ -23,13 +23,11 @@
 //! touches and writers change or copy items under the lock, so they meet no rewrite. Walks without
 //! the lock use the rewritten fields only as hints.
 
-#![allow(unsafe_code, reason = "writes over an item in the mapping")]
-
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::{Fate, LockedItem};
 use crate::index::LockedGroup;
 use crate::index::slot::{Slot, VER_MAX};
 use crate::item::{CasWidth, Fields, Item, Shape};
-use crate::read::{Fate, LockedItem};
 use memory::plant::{self, Fault};
 
 /// True if an item of `shape` may replace the slot's item in place; a guess without the lock.
@@ -74,11 +72,7 @@ impl View<'_> {
             old.at,
             change,
             #[inline(always)]
-            || {
-                // SAFETY: `old` was found under the lock of its group (`View::find_locked`) and
-                // borrows that lock.
-                unsafe { item.rewrite(fields, segment.cas_base()) }
-            },
+            || old.overwrite(fields, segment.cas_base()),
         );
         self.log.changed_exp(old.seen.slot.loc(), before, fields.exptime);
         true

@@ -3,8 +3,6 @@
 //! Where: evictions add records while a client watches; each loop, the server takes all records.
 //! Invariant: at most `most` records are kept; further evictions are only counted.
 
-use crate::column::Column;
-use crate::handle::View;
 use crate::index::slot::{FETCHED, Slot};
 use crate::item::Item;
 use std::cell::{Cell, RefCell};
@@ -34,43 +32,39 @@ pub(crate) struct Evictions {
     lost: Cell<u64>,
 }
 
-impl Column {
-    /// From now on, records at most `most` evictions between two calls of `take_evictions`.
-    pub fn note_evictions(&mut self, most: usize) {
-        let evictions = &self.handle.evictions;
-        evictions.most.set(most);
-        evictions.kept.take();
-        evictions.lost.set(0);
+impl Evictions {
+    /// From now on, keeps at most `most` records between two calls of `take`.
+    pub(crate) fn begin(&self, most: usize) {
+        self.most.set(most);
+        self.kept.take();
+        self.lost.set(0);
     }
 
-    /// Takes the records kept since the last call, and the number of evictions without a record.
-    pub fn take_evictions(&mut self) -> (Vec<EvictionRecord>, u64) {
-        let evictions = &self.handle.evictions;
-        (mem::take(&mut *evictions.kept.borrow_mut()), evictions.lost.take())
+    /// The records kept since the last call, and the number of evictions without a record.
+    pub(crate) fn take(&self) -> (Vec<EvictionRecord>, u64) {
+        (mem::take(&mut *self.kept.borrow_mut()), self.lost.take())
     }
-}
 
-impl View<'_> {
+    /// Notes the eviction of an item in second `now`, if a client watches.
     #[inline]
-    pub(crate) fn note_eviction(self, slot: Slot, item: &Item<'_>) {
-        if self.handle.evictions.most.get() > 0 {
-            self.keep_eviction(slot, item);
+    pub(crate) fn note(&self, now: u32, slot: Slot, item: &Item<'_>) {
+        if self.most.get() > 0 {
+            self.keep(now, slot, item);
         }
     }
 
     #[cold]
-    fn keep_eviction(self, slot: Slot, item: &Item<'_>) {
-        let Evictions { most, kept, lost } = &self.handle.evictions;
-        let mut kept = kept.borrow_mut();
-        if kept.len() >= most.get() {
-            lost.set(lost.get() + 1);
+    fn keep(&self, now: u32, slot: Slot, item: &Item<'_>) {
+        let mut kept = self.kept.borrow_mut();
+        if kept.len() >= self.most.get() {
+            self.lost.set(self.lost.get() + 1);
             return;
         }
         kept.push(EvictionRecord {
             key: item.key().into(),
             fetched: slot.has(FETCHED),
             exptime: item.exptime(),
-            idle_seconds: item.accessed().seconds_before(self.handle.now),
+            idle_seconds: item.accessed().seconds_before(now),
             value_bytes: item.value_bytes().0,
         });
     }

@@ -5,14 +5,16 @@
 //! refused verb stores nothing; a refused set also deletes the key's old item.
 //! Source: memcached's `process_update_cmd_start` and `do_store_item` (1.6.45).
 
-use crate::cas::NewCas;
 use crate::column::Column;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::draft::Draft;
 use crate::engine::{ChangeResult, Decision, NewItem, NewValue};
-use crate::handle::View;
-use crate::hash::{Key, PrefetchedHash};
+use crate::error::StoreError;
+use crate::index::hash::{Key, PrefetchedHash};
 use crate::index::slot::{STALE, WON};
-use crate::verbs::{Body, Put, PutResult, StoreError, Verb};
-use crate::{Draft, Store};
+use crate::shared::Shared;
+use crate::verbs::{Body, Put, PutResult, Verb};
 use memory::plant::{self, Fault};
 
 /// Bytes that `-I` counts for memcached's item header, the key's NUL and the value's CRLF.
@@ -63,7 +65,7 @@ impl Column {
         PrefetchedHash(hash): PrefetchedHash,
         body: Body<'_>,
     ) -> Result<PutResult, StoreError> {
-        let log_bytes_max = self.handle.store.log_bytes_max as usize;
+        let log_bytes_max = self.handle.shared.log_bytes_max as usize;
         match body {
             Body::Bytes(log) if !extends(put.verb) && log.len() <= log_bytes_max => {
                 self.put_bytes(put, hash, log)
@@ -125,8 +127,8 @@ impl Column {
     /// `StoreError::TooLarge`.
     #[inline]
     pub fn admit(&mut self, put: &Put<'_>, value_bytes: u64) -> Result<(), StoreError> {
-        let counted = self.handle.store.counted_bytes(put.key, put.client_flags, value_bytes);
-        let most = self.handle.store.config.item_bytes_max as u64;
+        let counted = self.handle.shared.counted_bytes(put.key, put.client_flags, value_bytes);
+        let most = self.handle.shared.config.item_bytes_max as u64;
         if counted <= most && u32::try_from(value_bytes).is_ok() {
             return Ok(());
         }
@@ -146,7 +148,7 @@ impl Column {
     /// into frames, as a `Draft`.
     #[must_use]
     pub fn log_value_bytes_max(&self) -> usize {
-        self.handle.store.frame_bytes() as usize
+        self.handle.shared.frame_bytes() as usize
     }
 
     #[inline(never)]
@@ -270,7 +272,7 @@ impl View<'_> {
     }
 }
 
-impl Store {
+impl Shared {
     /// The size that memcached would count for an item (`-I`).
     pub(crate) fn counted_bytes(&self, key: &[u8], client_flags: u32, value_bytes: u64) -> u64 {
         let flags = if client_flags == 0 { 0 } else { COUNTED_FLAGS_BYTES };

@@ -9,9 +9,10 @@
 
 use crate::Store;
 use crate::index::slot::Slot;
-use crate::index_room::ITEMS_LUMP;
 use crate::item::{self, Item, Record};
 use crate::policy::Queue;
+use crate::room::Drain;
+use crate::room::lines::ITEMS_LUMP;
 use memory::segments::State;
 use memory::sync::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -244,9 +245,9 @@ impl Store {
 
     /// Checks that each draining segment belongs to the harvest, a parked drain or a drain token.
     fn audit_walks(&self, faults: &mut Vec<String>) {
-        let Ok(parked) = self.parked.try_lock() else { return };
-        let Some(gathered) = self.harvest.claimed() else { return };
-        let mut walked: Vec<u32> = parked.iter().map(|drain| drain.segment).collect();
+        let Ok(parked) = self.chores.parked.try_lock() else { return };
+        let Some(gathered) = self.chores.harvest.claimed() else { return };
+        let mut walked: Vec<u32> = parked.iter().map(Drain::segment).collect();
         walked.extend(gathered);
         let claims = walked.len();
         walked.sort_unstable();
@@ -260,7 +261,7 @@ impl Store {
         }
         let all = (0..self.memory().segments.count()).filter(draining).count();
         // Relaxed: the number is only compared. Unless a drain is parked, a column holds its token.
-        let tokens = self.tokens.load(Ordering::Relaxed).count_ones() as usize;
+        let tokens = self.chores.tokens.load(Ordering::Relaxed).count_ones() as usize;
         let own = tokens.wrapping_sub(parked.len());
         let online = self.memory().quiescence.online();
         if own > online || all != walked.len() + own {

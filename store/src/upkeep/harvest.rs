@@ -8,14 +8,12 @@
 //! Source: a walk takes time for each dead item, and a pass for each line of the index, like
 //! reference counting and mark-sweep (Bacon, Cheng and Rajan, OOPSLA 2004).
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::Fate;
+use crate::engine::link::ReapedCounts;
+use crate::index::FoundSlot;
 use crate::index::pass::Marks;
-use crate::index::slot::Slot;
-use crate::link::ReapedCounts;
-use crate::read::Fate;
-use crate::sweep::{Sweep, is_dead};
+use crate::upkeep::sweep::{Sweep, is_dead};
 use memory::plant::{self, Fault};
 use memory::segments::State;
 use memory::sync::{AtomicU32, Mutex, Ordering};
@@ -225,16 +223,14 @@ impl Claims {
     fn pass_slice(&mut self, view: View<'_>, group: u64, budget: u32) -> u32 {
         let Claims { marks, alive, .. } = self;
         let (mut gone, now) = (ReapedCounts::default(), self.now);
-        let is_dead = |slot: Slot| {
+        let is_dead = |found: FoundSlot<'_>| {
+            let slot = found.slot();
             let there = view.log.segment_of(slot.loc());
             // Usually the segment's latest exptime has passed, but a touch may have made it later.
             let fate = match there.max_exp() <= now {
                 true => Fate::Expired,
                 false if there.epoch() != view.log.epoch() => Fate::Flushed,
-                // SAFETY: the pass calls this closure with a slot that was read under the lock of
-                // the slot's group. `view` borrows the column's handle, so the column passes no
-                // quiescent point before the item has been read.
-                false => view.fate(&unsafe { view.item(slot.loc()) }, slot.loc()),
+                false => view.fate(&view.item(found.loc()), slot.loc()),
             };
             gone.note(fate, slot);
             let segment = view.memory().region.segment_of(slot.loc());
@@ -244,7 +240,7 @@ impl Claims {
             fate != Fate::Live
         };
         let lines_max = u64::from(budget / LINE_BYTES).max(1);
-        let passed = view.index.pass(group, lines_max, marks, is_dead);
+        let passed = view.index.pass(view.moment(), group, lines_max, marks, is_dead);
         self.stage = passed.next.map_or(Stage::Retiring, Stage::Passing);
         view.counters().crawler_items_checked.add(gone.count(view).into());
         u32::try_from(passed.lines).unwrap_or(u32::MAX).saturating_mul(LINE_BYTES).max(1)

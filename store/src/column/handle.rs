@@ -8,10 +8,12 @@
 
 #![allow(unsafe_code, reason = "announces quiescent points")]
 
-use crate::Store;
-use crate::evictions::Evictions;
-use crate::stamp::Stamp;
+use crate::index::hash::Key;
+use crate::index::{Loc, Moment};
+use crate::item::stamp::Stamp;
+use crate::shared::Shared;
 use crate::stats::Counters;
+use crate::stats::evictions::Evictions;
 use std::cell::Cell;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -29,7 +31,7 @@ pub struct ValueRef {
 
 #[derive(Debug)]
 pub(crate) struct Handle {
-    pub(crate) store: Arc<Store>,
+    pub(crate) shared: Arc<Shared>,
     /// The column's number; unique in the store.
     pub(crate) id: usize,
     number: u64,
@@ -48,15 +50,15 @@ pub(crate) struct Handle {
 
 impl Handle {
     /// Makes the handle of column `id`, and puts the column online. Each `id` has one handle.
-    pub(crate) fn new(store: Arc<Store>, id: usize) -> Self {
-        let now = store.config.now;
-        store.log.set_now(now);
+    pub(crate) fn new(shared: Arc<Shared>, id: usize) -> Self {
+        let now = shared.config.now;
+        shared.log.set_now(now);
         let (items, dead_bytes, lookups, evictions) = Default::default();
         let stamp = Stamp::new(now);
         // Relaxed: the number only has to be unique.
         let (number, passes) = (HANDLES.fetch_add(1, Ordering::Relaxed), 0);
         let mut handle =
-            Self { store, id, number, passes, now, stamp, items, dead_bytes, lookups, evictions };
+            Self { shared, id, number, passes, now, stamp, items, dead_bytes, lookups, evictions };
         handle.pass();
         handle
     }
@@ -66,7 +68,7 @@ impl Handle {
         let is_later = now > self.now;
         if is_later {
             (self.now, self.stamp) = (now, Stamp::new(now));
-            self.store.log.set_now(now);
+            self.shared.log.set_now(now);
         }
         is_later
     }
@@ -80,7 +82,7 @@ impl Handle {
         self.passes += 1;
         // SAFETY: no other handle has the column's number. All that the column has read borrows the
         // handle, and `&mut self` proves that no such borrow is left.
-        unsafe { self.store.memory().quiescence.pass(self.id) };
+        unsafe { self.shared.memory().quiescence.pass(self.id) };
     }
 
     /// Passes the last quiescent point before the thread sleeps. Before the column's next access to
@@ -89,13 +91,13 @@ impl Handle {
         self.passes += 1;
         self.view().report_items();
         // SAFETY: `&mut self` proves that nothing that the column has read is still borrowed.
-        unsafe { self.store.memory().quiescence.offline(self.id) };
+        unsafe { self.shared.memory().quiescence.offline(self.id) };
     }
 
     /// A view of the store, to be used until the column's next quiescent point.
     #[inline(always)]
     pub(crate) fn view(&self) -> View<'_> {
-        View { store: &self.store, handle: self }
+        View { shared: &self.shared, handle: self }
     }
 }
 
@@ -103,20 +105,28 @@ impl Handle {
 /// borrows the column's handle. A function that passes a quiescent point takes `&mut Handle`.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'r> {
-    pub(crate) store: &'r Store,
+    pub(crate) shared: &'r Shared,
     pub(crate) handle: &'r Handle,
 }
 
 impl Deref for View<'_> {
-    type Target = Store;
+    type Target = Shared;
 
     #[inline(always)]
-    fn deref(&self) -> &Store {
-        self.store
+    fn deref(&self) -> &Shared {
+        self.shared
     }
 }
 
 impl<'r> View<'r> {
+    /// The promise that the column passes no quiescent point while the view is borrowed.
+    #[inline(always)]
+    pub(crate) fn moment(self) -> Moment<'r> {
+        // SAFETY: the column is online, since `Column::offline` forbids operations until `online`.
+        // A quiescent point needs the handle mutably, and this view borrows the handle for `'r`.
+        unsafe { Moment::new() }
+    }
+
     /// Returns the part of the value that is in the log. Returns `None` if the column has passed a
     /// quiescent point since the lookup, or if another column made the `ValueRef`.
     pub(crate) fn kept(self, ValueRef { handle, passes, loc }: ValueRef) -> Option<&'r [u8]> {
@@ -124,12 +134,25 @@ impl<'r> View<'r> {
             return None;
         }
         // SAFETY: this column read `loc` from a slot, and has passed no quiescent point since.
-        unsafe { self.item(loc) }.lasting_value()
+        let loc = unsafe { Loc::new(loc, self.moment()) };
+        self.item(loc).lasting_value()
+    }
+
+    #[inline]
+    pub(crate) fn key<'k>(self, bytes: &'k [u8]) -> Key<'k> {
+        Key { bytes, hash: self.hash.hash(bytes) }
+    }
+
+    /// The open segments to which the column appends, by number.
+    #[inline]
+    pub(crate) fn appender(self) -> usize {
+        let appenders = self.tokens_max() as usize;
+        if self.handle.id < appenders { self.handle.id } else { self.handle.id % appenders }
     }
 
     #[inline]
     pub(crate) fn counters(self) -> &'r Counters {
-        &self.store.counters[self.handle.id]
+        &self.shared.counters[self.handle.id]
     }
 
     /// Adds `more` to the number of linked items; `more` is negative if items were unlinked.
@@ -141,7 +164,7 @@ impl<'r> View<'r> {
     /// Reports to the index how the number of linked items has changed since the last report.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
-            self.store.index.count(self.handle.items.take());
+            self.shared.index.count(self.handle.items.take());
         }
     }
 
@@ -149,7 +172,7 @@ impl<'r> View<'r> {
     #[inline]
     pub(crate) fn sample_lookup(self, hash: u64) {
         self.handle.lookups.set(self.handle.lookups.get() + 1);
-        if self.store.mrc.samples(hash) {
+        if self.shared.mrc.samples(hash) {
             self.report_lookup(hash);
         }
     }
@@ -158,7 +181,7 @@ impl<'r> View<'r> {
     #[inline(never)]
     fn report_lookup(self, hash: u64) {
         let mut lookups = self.handle.lookups.take();
-        self.store.mrc.looked_up(hash, self.handle.now, &mut lookups);
+        self.shared.mrc.looked_up(hash, self.handle.now, &mut lookups);
         self.handle.lookups.set(lookups);
     }
 }

@@ -7,13 +7,11 @@
 //! Source: memcached's LRU crawler (1.6.45), which walks lists of items; batches as in AMAC
 //! (Kocberber et al., VLDB 2015).
 
-#![allow(unsafe_code, reason = "walks segments in the mapping")]
-
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::engine::find::Fate;
+use crate::engine::link::ReapedCounts;
 use crate::index::unlink::UnlinkResult;
-use crate::item::{self, Item, Record};
-use crate::link::ReapedCounts;
-use crate::read::Fate;
+use crate::item::{Item, Record, Walk};
 use memory::segments::{Segment, State};
 
 /// Number of items whose index lines are prefetched together.
@@ -67,28 +65,19 @@ impl Sweep {
         Self { segment, all, from: there.reset_min_exp(), ahead: [0; SPANS], last: 0 }
     }
 
-    /// Continues the walk at `at` for about `budget` bytes. Returns the bytes walked and bytes
+    /// Continues the walk for about `budget` bytes. Returns the bytes walked and bytes
     /// freed.
-    pub(crate) fn slice(&mut self, view: View<'_>, at: &mut u32, budget: u32) -> (u32, u64) {
+    pub(crate) fn slice(&mut self, view: View<'_>, walk: &mut Walk, budget: u32) -> (u32, u64) {
         let region = &view.memory().region;
-        let (start, end) = (region.start(self.segment), view.log.segment(self.segment).end());
-        let (first, mut looked) = (*at, 0);
+        let (first, mut looked) = (walk.at(), 0);
         let (mut batch, mut count): ([Option<BatchedItem<'_>>; BATCH], _) = ([None; BATCH], 0);
         let mut gone = SweptItems::default();
-        while *at < end && *at - first < budget {
-            let loc = start + u64::from(*at);
+        while walk.at() - first < budget
+            && let Some((loc, record)) = walk.next(region, view.layout)
+        {
             region.prefetch(loc + RECORDS_AHEAD_BYTES);
-            // SAFETY: the segment was drainable when it was claimed, so records cover the segment
-            // up to `end`, and `at` steps from one record to the next.
-            let item = match unsafe { item::record(region, loc, view.layout) } {
-                Record::Void(extent) => {
-                    *at += extent;
-                    continue;
-                }
-                Record::Item(item) => item,
-            };
+            let Record::Item(item) = record else { continue };
             looked += 1;
-            *at += item.extent();
             if !self.may_be_dead(view, &item) {
                 continue;
             }
@@ -111,7 +100,7 @@ impl Sweep {
         }
         self.count_gone(view, &gone);
         view.counters().crawler_items_checked.add(looked);
-        ((*at - first).max(1), gone.bytes)
+        ((walk.at() - first).max(1), gone.bytes)
     }
 
     /// True if the item may be dead, so that its slot must be found. Notes a live item's exptime.
@@ -151,15 +140,14 @@ impl Sweep {
             UnlinkResult::Gone(slot) => slot,
             UnlinkResult::Kept => return self.note_life(view, item, item.exptime()),
             UnlinkResult::Elsewhere => {
-                let mut locked = view.index.lock(*hash);
-                let Some(at) = locked.find_loc(*loc) else { return };
+                let mut locked = view.index.lock(view.moment(), *hash);
+                let Some(found) = locked.find_loc(*loc) else { return };
                 fate = view.fate(item, *loc);
                 if fate == Fate::Live {
                     return self.note_life(view, item, item.exptime());
                 }
-                let slot = at.slot();
-                locked.remove(at);
-                slot
+                locked.remove(found.at());
+                found.slot()
             }
         };
         gone.items.note(fate, slot);

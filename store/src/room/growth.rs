@@ -12,7 +12,7 @@
 //! compacting a half-dead segment moves one byte per byte gained. Segments with more dead bytes
 //! cost far less, and are compacted first.
 
-use crate::Store;
+use crate::shared::Shared;
 use memory::sync::{AtomicU64, AtomicUsize, Ordering};
 use std::io;
 
@@ -54,13 +54,13 @@ const FRESH_AT: u32 = 33;
 
 /// Packs the counts of fresh and free segments with `first`, like `found`. Opening a segment
 /// changes the count of free segments; populating a segment changes the count of fresh segments.
-fn word(store: &Store, first: Reuse) -> u64 {
-    let segments = &store.memory().segments;
+fn word(shared: &Shared, first: Reuse) -> u64 {
+    let segments = &shared.memory().segments;
     let (fresh, free) = (u64::from(segments.fresh()), u64::from(segments.free()));
     (fresh << FRESH_AT) | (free << FREE_AT) | first as u64
 }
 
-impl Store {
+impl Shared {
     /// The result of the last `assess`; calls `assess` again if a count of segments has changed.
     #[inline]
     fn reuse(&self) -> Reuse {

@@ -4,17 +4,17 @@
 //! Where: a connection fills a draft with a request's bytes; a put stores the draft as a value.
 //! Invariant: a draft takes frames as bytes arrive, whatever length a peer declares, and gives
 //! unfilled frames back at once. The frames of all arriving values have at most
-//! `Store::in_flight_bytes_max` bytes in total. Dropping a draft gives its frames back.
+//! `Shared::in_flight_bytes_max` bytes in total. Dropping a draft gives its frames back.
 
 #![allow(unsafe_code, reason = "frames in the mapping")]
 
 use arrayvec::ArrayVec;
 
 use crate::column::Column;
+use crate::column::handle::{Handle, View};
 use crate::engine::NewValue;
-use crate::handle::{Handle, View};
+use crate::error::StoreError;
 use crate::room::Room;
-use crate::verbs::StoreError;
 use memory::arena::{KeptBytes, VALUE_AT};
 use memory::frames::{Memory, Pinned};
 use memory::plant::{self, Fault};
@@ -40,7 +40,7 @@ pub struct Draft {
     /// The last frame, if `parts` took the frame off the chain because the frame is not full.
     rest: Option<u32>,
     frames: u32,
-    /// True if a peer sends the value: then `Store::in_flight_bytes_max` limits the draft's frames.
+    /// True if a peer sends the value: then `Shared::in_flight_bytes_max` limits its frames.
     arrives: bool,
     /// A copy of the whole value. `copied` makes the copy and gives the frames back.
     copied: Option<Vec<u8>>,
@@ -50,7 +50,7 @@ impl Column {
     /// Makes a draft of `value_bytes` bytes. The draft takes frames only when bytes arrive.
     #[must_use]
     pub fn draft(&mut self, value_bytes: u32) -> Draft {
-        Draft::new(Arc::clone(self.handle.store.memory()), value_bytes)
+        Draft::new(Arc::clone(self.handle.shared.memory()), value_bytes)
     }
 
     /// True if a value of this length stays in the chunks of the arena that received the value.
@@ -173,7 +173,7 @@ impl Draft {
     ) -> Result<Self, StoreError> {
         let bytes = pieces.iter().map(|piece| piece.len()).sum::<usize>();
         let value_bytes = u32::try_from(bytes).map_err(|_| StoreError::TooLarge)?;
-        let mut draft = Self::new(Arc::clone(handle.store.memory()), value_bytes);
+        let mut draft = Self::new(Arc::clone(handle.shared.memory()), value_bytes);
         draft.arrives = false;
         for piece in pieces {
             let mut piece = *piece;
@@ -260,7 +260,7 @@ impl Draft {
         let frames = &self.memory.frames;
         let frame_bytes = frames.frame_bytes() as usize;
         if self.arrives
-            && frames.in_flight_bytes() + frame_bytes > handle.store.in_flight_bytes_max()
+            && frames.in_flight_bytes() + frame_bytes > handle.shared.in_flight_bytes_max()
         {
             return Err(StoreError::NoMemory);
         }

@@ -6,10 +6,9 @@
 //! drain segments, in slices, until the limit is met or no segment can be emptied.
 //! Source: memcached 1.6.45 `do_slabs_adjust_mem_limit`; memcached's page mover frees the memory.
 
-use crate::column::Column;
-use crate::handle::View;
+use crate::config::Config;
 use crate::policy::room;
-use crate::{Config, Store};
+use crate::shared::Shared;
 use memory::sync::{AtomicU32, AtomicUsize, Mutex, Ordering, fence};
 
 /// There is one drain token for this number of segments, or for twice this number if there are two
@@ -79,7 +78,7 @@ impl Limit {
     }
 }
 
-impl Store {
+impl Shared {
     /// Present limit, in bytes, of the memory of items, index and all per-item state together.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
@@ -151,27 +150,16 @@ impl Store {
         let segment_bytes = self.memory().region.segment_bytes() as usize;
         self.index.wants_to_shrink() || self.index.has_to_spare(segment_bytes)
     }
-}
 
-impl Column {
-    /// Like `Store::memory_bytes`.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.handle.store.memory_bytes()
-    }
-
-    /// Sets the memory limit. The store may use the memory of a higher limit at once. After a lower
-    /// limit, columns move or evict items in slices until the store is within the limit; if the
-    /// store has no eviction policy, memory becomes free only by deletes and expiry.
+    /// Sets the limit, and seals the open segments. The caller then adjusts the memory in use.
     ///
     /// # Errors
-    /// `OutOfBounds`: `memory_bytes` is not one of `Store::limits`, and the limit stays as it was.
-    pub fn limit_memory(&mut self, memory_bytes: usize) -> Result<(), OutOfBounds> {
-        let Self { handle, room, .. } = self;
-        let (memory, limit) = (handle.store.memory(), &handle.store.limit);
+    /// `memory_bytes` is not one of `limits`, and the limit stays as it was.
+    pub(crate) fn set_limit(&self, memory_bytes: usize) -> Result<(), OutOfBounds> {
+        let (memory, limit) = (self.memory(), &self.limit);
         let segments = memory.segments_of(memory_bytes);
-        let too_few = segments < SEGMENTS_MIN
-            || handle.store.config.item_bytes_max > memory_bytes / ITEM_PART_MIN;
+        let too_few =
+            segments < SEGMENTS_MIN || self.config.item_bytes_max > memory_bytes / ITEM_PART_MIN;
         if too_few || segments > memory.segments.count_max() {
             return Err(OutOfBounds);
         }
@@ -179,9 +167,9 @@ impl Column {
         memory.allow(segments).map_err(|_| OutOfBounds)?;
         // Relaxed, here and below: no other data depends on the limit and its numbers.
         limit.memory_bytes.store(memory_bytes, Ordering::Relaxed);
-        if memory_bytes < handle.store.config.memory_bytes {
+        if memory_bytes < self.config.memory_bytes {
             let segment_bytes = memory.region.segment_bytes() as usize;
-            handle.store.index.forget_start(Store::lines_least(segment_bytes));
+            self.index.forget_start(Shared::lines_least(segment_bytes));
         }
         limit.set_tokens(segments);
         limit.stuck.store(0, Ordering::Relaxed);
@@ -190,24 +178,7 @@ impl Column {
         // number. A column that gave its token back before this fence left segments that `seal_all`
         // sees; a column that does so later sees the new number, and seals its segments itself.
         fence(Ordering::SeqCst); // pairs with the fence in `give_token`
-        handle.store.log.seal_all();
-        room.adjust(handle.view());
+        self.log.seal_all();
         Ok(())
-    }
-}
-
-impl View<'_> {
-    #[inline]
-    pub(crate) fn appender(self) -> usize {
-        let appenders = self.tokens_max() as usize;
-        if self.handle.id < appenders { self.handle.id } else { self.handle.id % appenders }
-    }
-
-    pub(crate) fn take_allowed(self) {
-        let memory = self.memory();
-        if memory.present() < memory.allowed() {
-            // If the limit was lowered since the comparison, `adjust` withholds segments.
-            memory.adjust(self.keep() + 1);
-        }
     }
 }

@@ -6,14 +6,15 @@
 //! under the lock, the key still has the copied value. Client flags and exptime stay the same.
 //! Source: memcached's `do_store_item` (1.6.45).
 
-use crate::Draft;
-use crate::cas::NewCas;
 use crate::column::Column;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::draft::Draft;
+use crate::engine::find::LockedItem;
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
-use crate::handle::View;
-use crate::hash::{Key, PrefetchedHash};
-use crate::read::LockedItem;
-use crate::verbs::{Body, Put, PutResult, StoreError, Verb};
+use crate::error::StoreError;
+use crate::index::hash::{Key, PrefetchedHash};
+use crate::verbs::{Body, Put, PutResult, Verb};
 use memory::frames::Pinned;
 use memory::plant::{self, Fault};
 

@@ -18,6 +18,7 @@
 
 use crate::index::slot::CNT_MAX;
 use crate::policy::Eviction;
+use crate::shared::Shared;
 use crate::verbs::{Body, Put, Verb};
 use crate::{Column, Config, Store};
 use memory::sync::watched::{Access, watch};
@@ -136,7 +137,7 @@ impl Scene {
         let memory = self.store.memory();
         let segments = std::ptr::from_ref(memory.segments.get(0)).addr();
         let segments_end = segments + memory.segments.count_max() as usize * 2 * LINE;
-        let store = std::ptr::from_ref(&*self.store).addr();
+        let shared = std::ptr::from_ref::<Shared>(&self.store).addr();
         let counters = self.store.counters.as_ptr_range();
         let mut parts = self.store.index.parts().into_iter();
         if let Some((name, _)) = parts.find(|(_, part)| part.contains(&at)) {
@@ -149,8 +150,8 @@ impl Scene {
         if (counters.start.addr()..counters.end.addr()).contains(&at) {
             return COUNTERS.into();
         }
-        if (store..store + size_of::<Store>()).contains(&at) {
-            return format!("line of the struct Store, at byte {}", at - store);
+        if (shared..shared + size_of::<Shared>()).contains(&at) {
+            return format!("line of the struct Shared, at byte {}", at - shared);
         }
         "elsewhere".into()
     }

@@ -5,8 +5,6 @@
 //! collide; a random seed alone would not prevent collisions (rapidhash's documentation).
 //! Source: rapidhash v3 "nano", made for keys up to 48 bytes; longer keys cost little more.
 
-use crate::column::Column;
-use crate::handle::View;
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -22,44 +20,6 @@ pub(crate) struct Key<'k> {
 /// The hash of a key. The key's line of the index may have been prefetched.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefetchedHash(pub(crate) u64);
-
-const LINE_BYTES: u64 = 64;
-
-impl Column {
-    /// The hash of `key`.
-    #[inline]
-    #[must_use]
-    pub fn hashed(&self, key: &[u8]) -> PrefetchedHash {
-        PrefetchedHash(self.handle.store.hash.hash(key))
-    }
-
-    /// Returns the hash of `key` and prefetches the key's line of the index. For a batch, call this
-    /// function for all keys, and then `prefetch_item` with each hash.
-    #[inline]
-    #[must_use]
-    pub fn prefetch(&self, key: &[u8]) -> PrefetchedHash {
-        let hash = self.hashed(key);
-        self.handle.store.index.prefetch(hash.0);
-        hash
-    }
-
-    /// Prefetches the item that a lookup of the key will read.
-    #[inline]
-    pub fn prefetch_item(&self, key: PrefetchedHash) {
-        let region = &self.handle.store.memory().region;
-        if let Some(found) = self.handle.store.index.likely(key.0) {
-            let loc = found.slot.loc();
-            (0..3).for_each(|line| region.prefetch(loc + line * LINE_BYTES));
-        }
-    }
-}
-
-impl View<'_> {
-    #[inline]
-    pub(crate) fn key<'k>(self, bytes: &'k [u8]) -> Key<'k> {
-        Key { bytes, hash: self.hash.hash(bytes) }
-    }
-}
 
 #[derive(Debug)]
 pub(crate) struct KeyHash {
@@ -176,7 +136,7 @@ mod tests {
     #[test]
     #[cfg(not(any(loom, shuttle)))]
     fn a_flood_of_keys_that_collide_is_kept_found_and_told() {
-        use crate::{Body, Config, Put, Store, Value, Verb};
+        use crate::{Body, Column, Config, Put, Store, Value, Verb};
         let config = Config {
             memory_bytes: 8 << 20,
             item_bytes_max: 1 << 10,
@@ -206,7 +166,7 @@ mod tests {
         assert_eq!((stats.curr_items, stats.evictions), (2000, 0));
         // Two lines of the group hold 16 colliding keys, and each overflow line holds seven more.
         let lines = (1000 - 16) / 7;
-        assert!(stats.hash_overflow_bytes >= usual + lines * LINE_BYTES, "{stats:?}");
+        assert!(stats.hash_overflow_bytes >= usual + lines * 64, "{stats:?}");
         for key in keys.iter().step_by(2) {
             assert!(column.delete(key));
         }

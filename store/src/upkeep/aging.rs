@@ -6,11 +6,9 @@
 //! hours, a stamp may wrap around, and then denotes too recent an access.
 //! Source: memcached's LRU crawler (1.6.45). A dump visits groups in the same order.
 
-#![allow(unsafe_code, reason = "items in the mapping")]
-
-use crate::handle::View;
+use crate::column::handle::View;
 use crate::index::visit::Place;
-use crate::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
+use crate::item::stamp::{COARSE_FROM_SECONDS, SECONDS_MAX};
 use memory::sync::{AtomicU32, Mutex, Ordering};
 
 const PERIOD_SECONDS: u32 = 7200;
@@ -71,13 +69,11 @@ impl Aging {
 
 impl View<'_> {
     fn age_group(self, place: Place) -> Option<Place> {
-        let region = &self.store.memory().region;
+        let region = &self.shared.memory().region;
         self.index.prefetch_at(place, |slot| region.prefetch(slot.loc()));
-        let locked = self.index.lock_at(place);
-        locked.visit(|slot| {
-            // SAFETY: the slot was read just now, and while the handle is borrowed for `self`, the
-            // column passes no quiescent point.
-            let item = unsafe { self.item(slot.loc()) };
+        let locked = self.index.lock_at(self.moment(), place);
+        locked.visit(|found| {
+            let item = self.item(found.loc());
             if let Some(aged) = item.accessed().aged(self.handle.now) {
                 item.set_accessed(aged);
             }

@@ -6,8 +6,9 @@
 //! removed it.
 //! Source: memcached's `process_flush_all_command` (1.6.45).
 
-use crate::Store;
-use crate::handle::View;
+use crate::column::handle::View;
+use crate::shared::Shared;
+use crate::upkeep::harvest::Harvest;
 use memory::plant::{self, Fault};
 use memory::segments::State;
 
@@ -65,7 +66,7 @@ impl FlushWalk {
     }
 
     /// Lets the harvest claim some segments of earlier epochs. Returns true if the walk must go on.
-    pub(crate) fn walk(&mut self, view: View<'_>) -> bool {
+    pub(crate) fn walk(&mut self, view: View<'_>, harvest: &Harvest) -> bool {
         if !view.log.flush.now().is_sweeping() {
             return false;
         }
@@ -78,7 +79,7 @@ impl FlushWalk {
             return false;
         }
         let end = count.min(first.saturating_add(LOOKS_MAX));
-        let (looked, claimed) = view.harvest.gather_flushed(view, first, end);
+        let (looked, claimed) = harvest.gather_flushed(view, first, end);
         // Claimed segments still have items, so the walk starts again until nothing is claimed.
         self.next = if claimed > 0 { 0 } else { first + looked };
         if self.next == count {
@@ -88,7 +89,7 @@ impl FlushWalk {
     }
 }
 
-impl Store {
+impl Shared {
     /// The second in which a pending flush takes effect; 0 if no flush is pending.
     #[must_use]
     pub fn flush_pending(&self) -> u32 {
@@ -122,8 +123,7 @@ impl Store {
 #[cfg(all(test, not(any(loom, shuttle))))]
 #[allow(clippy::expect_used, reason = "a test")]
 mod tests {
-    use super::*;
-    use crate::Config;
+    use crate::{Config, Store};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     const ROUNDS: u32 = 40_000;

@@ -5,18 +5,18 @@
 //! exptime field is first stored again with an exptime field.
 //! Source: memcached's `process_mget_cmd` and `process_mdelete_cmd` (1.6.45).
 
-#![allow(unsafe_code, reason = "shows a value in the log")]
-
-use crate::cas::NewCas;
 use crate::column::Column;
+use crate::column::handle::View;
+use crate::engine::cas::NewCas;
+use crate::engine::find::{LinkedItem, LockedItem};
 use crate::engine::{ATTEMPTS_MAX, ChangeResult, Decision, NewItem, NewValue};
-use crate::handle::View;
-use crate::hash::Key;
+use crate::error::StoreError;
 use crate::index::LockedGroup;
+use crate::index::hash::Key;
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::EXPTIME_TO_COME;
-use crate::read::{LinkedItem, LockedItem, ReadValue};
-use crate::verbs::{DeleteResult, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, StoreError, Value};
+use crate::verbs::get::ReadValue;
+use crate::verbs::{DeleteResult, Hit, MetaDelete, MetaGet, MetaHit, MetaStep, Value};
 
 enum MetaLookup {
     Hit(MetaHit<'static>, ReadValue),
@@ -58,8 +58,7 @@ impl Column {
         self.handle.view().sample_lookup(key.hash);
         let Some((mut hit, taken)) = found else { return Ok(None) };
         if let Some(taken) = taken {
-            // SAFETY: no quiescent point was passed after `meta_find` had taken the value.
-            hit.hit.value = unsafe { taken.show(self.handle.view(), &self.copied[..]) };
+            hit.hit.value = taken.show(self.handle.view(), &self.copied[..]);
         }
         Ok(Some(hit))
     }
@@ -166,8 +165,8 @@ impl Column {
         );
         // A delete needs no place in the log, so `change` never returns an error here.
         let Ok(ChangeResult::Answered(deleted)) = changed else { return DeleteResult::NotFound };
-        if deleted == DeleteResult::Deleted && self.handle.store.mrc.samples(key.hash) {
-            self.handle.store.mrc.deleted(key.hash);
+        if deleted == DeleteResult::Deleted && self.handle.shared.mrc.samples(key.hash) {
+            self.handle.shared.mrc.deleted(key.hash);
         }
         deleted
     }
