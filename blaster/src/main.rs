@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let done = match verb {
         Verb::Run(mut run) => drive(&mut run.plan),
         Verb::Capacity(mut search) => drive(&mut search.plan),
-        Verb::Agent(place) => run::agents::host(&place).map(|()| Printed::well(String::new())),
+        Verb::Agent(place) => run::agents::host::run(&place).map(|()| Printed::well(String::new())),
         Verb::Compare(mut plan) => compare(&mut plan).map_err(|error| error.to_string()),
         Verb::Lab(plan) => match plan.run() {
             Ok((text, exit)) => Ok(Printed { exit, ..Printed::well(text) }),

@@ -24,9 +24,10 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns, bind_ports};
 
-use crate::flags::{cpus, number, or, time};
+use crate::measure::schedule::time;
 use crate::packets;
 use crate::target::Place;
+use crate::words::values::{cpus, number, or};
 pub use faults::Faults;
 use replies::SEND_METHODS;
 pub use replies::SendMethod;

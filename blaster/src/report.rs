@@ -18,8 +18,8 @@ pub mod tables;
 mod tests;
 pub mod words;
 
-use crate::measure::check::Severity;
 use crate::measure::steady::UNSTEADY;
+use crate::measure::verdict::Severity;
 use crate::result::{ResultError, RunResult};
 use crate::run::compare::Comparison;
 use crate::search::SearchResult;

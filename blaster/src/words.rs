@@ -3,6 +3,8 @@
 //! Where: used by `--help` and by all reports, except for tables whose head gives the unit.
 //! Invariant: a rounded figure has three significant digits. Times and sizes have units.
 
+pub(crate) mod values;
+
 use indicatif::HumanCount;
 use std::borrow::Cow;
 use std::time::Duration;

@@ -7,7 +7,6 @@
 
 use super::profile::PREFIX;
 use crate::measure::cpu::Categories;
-use crate::measure::steady::reliable_quantile_ns;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::compare::figures::{cpu_seconds, others, user_ns};
@@ -217,7 +216,7 @@ pub fn beside(figures: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
 }
 
 fn quantile(tally: &VerbTally, quantile: f64) -> Option<f64> {
-    reliable_quantile_ns(&tally.response_ns, quantile)
+    tally.response_ns.reliable_quantile_ns(quantile)
 }
 
 /// Returns the percentile in a figure's name: `p99` for `get p99`. `None` if there is none.

@@ -9,8 +9,8 @@ use super::library::{self, LibraryError};
 use super::report::{self, ReportError};
 use super::rounds::{self, Lab, LabError};
 use crate::exit::Exit;
-use crate::flags::{cpu_list, cpus, number, or};
 use crate::run::{self, RunError};
+use crate::words::values::{cpu_list, cpus, number, or};
 use crate::words::{quoted, sentence, wrapped};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -223,7 +223,7 @@ impl RunFlags {
         };
         let client_cpus =
             if self.client_cpus.is_empty() { rest() } else { self.client_cpus.clone() };
-        run::has_cpus(&[("server-cpus", &server_cpus), ("client-cpus", &client_cpus)])?;
+        run::prepare::has_cpus(&[("server-cpus", &server_cpus), ("client-cpus", &client_cpus)])?;
         let (scale, flag) = match () {
             () if self.smoke => (Scale::Smoke, " --smoke"),
             () if self.quick => (Scale::Quick, " --quick"),

@@ -21,7 +21,7 @@ use super::servers::{Group, ServerError, split};
 use super::simulated;
 use crate::flags::{self, Refusal, Verb};
 use crate::launch::on_cpus;
-use crate::measure::check::{NO_ANSWERS, Remark, Verdict};
+use crate::measure::verdict::{NO_ANSWERS, Remark, Verdict};
 use crate::result::RunResult;
 use crate::run::{self, RunError, capacity};
 use crate::simulate::ReportError;
@@ -344,14 +344,14 @@ fn as_part<'p>(plan: &'p mut run::Plan, pids: &[u32]) -> Result<&'p run::Plan, R
 /// True after Ctrl-C or SIGTERM.
 pub(super) fn is_stopped() -> bool {
     // Relaxed: the flag publishes no other data.
-    let flags = run::signal_flags();
+    let flags = run::prepare::signal_flags();
     flags.is_ok_and(|flags| flags.stop.load(std::sync::atomic::Ordering::Relaxed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::check::Severity;
+    use crate::measure::verdict::Severity;
 
     #[test]
     fn a_larger_scale_takes_longer_and_its_words_are_flags() {

@@ -13,10 +13,10 @@
 
 use super::experiment::Scale;
 use super::servers::on_path;
-use crate::flags::cpu_list;
 use crate::launch::guard::Guard;
 use crate::launch::status_within;
 use crate::words::grouped;
+use crate::words::values::cpu_list;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;

@@ -13,9 +13,9 @@ use super::points::At;
 use super::simulated;
 use super::tuning::Tuning;
 use super::{profile, proxy};
-use crate::flags;
 use crate::launch::{self, LaunchError, PORT, SOCKET};
 use crate::words::command_line;
+use crate::words::values;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::env;
@@ -332,7 +332,7 @@ fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerEr
 
 /// Returns the elements of `cpus` at these indexes, such as `0-1`.
 fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
-    let places = flags::cpus(places)?;
+    let places = values::cpus(places)?;
     let needs = places.iter().max().map_or(0, |last| last + 1);
     let lacking =
         || format!("the list needs {needs} CPUs, but --server-cpus gives only {}", cpus.len());

@@ -4,7 +4,7 @@
 //! Invariant: the actual places where the server listens are printed before the first request.
 
 use super::{Plan, SendMethod};
-use crate::flags::time;
+use crate::measure::schedule::time;
 use crate::target::{Bypass, Place};
 use std::io::{self, Write};
 use std::net::ToSocketAddrs;

@@ -5,7 +5,6 @@
 
 use super::Entry;
 use super::words::{escaped, shortened};
-use crate::measure::steady::reliable_quantile_ns;
 use crate::run::compare::Comparison;
 use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, time, whole};
@@ -121,7 +120,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     if let Some(ns) = total.response_ns.quantile_ns(0.5) {
         let _ = write!(text, ", half of them within {}", time(ns));
     }
-    if let Some(ns) = reliable_quantile_ns(&total.response_ns, 0.99) {
+    if let Some(ns) = total.response_ns.reliable_quantile_ns(0.99) {
         let _ = write!(text, ", 99 % of them within {}", time(whole(ns)));
     }
     let failed = all.tally.failure_ratio().filter(|ratio| *ratio > 0.0);

@@ -8,7 +8,8 @@ use super::bars::{Bar, Bars, Part};
 use super::chart::{Chart, Dot, Line, Ticks};
 use super::words;
 use crate::axis::Spread;
-use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
+use crate::measure::steady::UNSTEADY;
+use crate::measure::times::BEYOND_MIN;
 use crate::measure::{Interval, Times};
 use crate::search::curve::{Point, Row, median, rows};
 

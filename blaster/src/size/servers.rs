@@ -105,7 +105,7 @@ impl DrivenServer {
         (goal, memory): (&Goal, &Memory),
     ) -> Result<Vec<DrivenServer>, RunError> {
         // Relaxed: only the flag itself is read.
-        let stop = run::signal_flags()?.stop;
+        let stop = run::prepare::signal_flags()?.stop;
         let is_stopped = || stop.load(Ordering::Relaxed);
         let mut all = Vec::new();
         for target in std::mem::take(&mut plan.targets) {

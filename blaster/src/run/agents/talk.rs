@@ -14,7 +14,7 @@
 //! read but not handled. At most `ORDERS_MAX` messages of the controller, and `MESSAGES_MAX` of an
 //! agent, wait to be written. A sender that is silent for `SILENCE_MAX` counts as gone.
 
-use super::super::workers::Task;
+use super::super::task::Task;
 use crate::drive::live_counts::LiveSnapshot;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;

@@ -8,7 +8,7 @@
 
 use super::Plan;
 use crate::axis::{Axis, Spread};
-use crate::measure::check::ACHIEVED_SHARE_MIN;
+use crate::measure::interval::ACHIEVED_SHARE_MIN;
 use crate::measure::objective::share;
 use crate::result::RunResult;
 use crate::search::bracket::Limit;
