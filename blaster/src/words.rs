@@ -110,6 +110,16 @@ pub(crate) fn quoted(word: &str) -> String {
     }
 }
 
+/// Splits a text into words. Between single quotes, which are removed, spaces do not end a word.
+pub(crate) fn split(text: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let words = text.split(|one: char| {
+        is_quoted ^= one == '\'';
+        one.is_whitespace() && !is_quoted
+    });
+    words.filter(|word| !word.is_empty()).map(|word| word.replace('\'', "")).collect()
+}
+
 pub(crate) fn command_line(words: &[String]) -> String {
     words.iter().map(|word| quoted(word)).collect::<Vec<_>>().join(" ")
 }

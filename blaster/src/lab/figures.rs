@@ -5,7 +5,6 @@
 //! Source: the KV-Cache paper, sections 6.1 and 6.2 (rate, RTT, capacity); Pavlik's thesis,
 //! sections 2.1 and 3.1 (p99, CPU categories); Solarflare's white paper (times of a transaction).
 
-use super::profile::PREFIX;
 use crate::measure::cpu::Categories;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
@@ -112,6 +111,8 @@ const fn bound(
     Figure { name, unit, less_is_better, is_bound: true, of }
 }
 
+/// The prefix of a figure's name if the figure is the share of a kind of work.
+pub const PREFIX: &str = "profile: ";
 /// The name of the figure for the highest rate with a mean response time below 1 ms.
 pub const CAPACITY_AVG: &str = "capacity, mean < 1 ms";
 

@@ -4,7 +4,7 @@
 //! Invariant: all texts of records and experiments are escaped.
 //! Source: WCAG 2.2, see `report`.
 
-use super::Entry;
+use super::entry::Entry;
 use super::noise;
 use super::overview::{self, READING, SUBJECT};
 use super::section::{Section, class};
