@@ -10,10 +10,11 @@
 //! Invariant: an unknown word causes an error that names the word. If a flag is given twice, the
 //! last value counts, except for flags whose values form a list.
 
+pub mod exit;
 pub mod given;
 pub mod pages;
 
-use crate::{exit, lab, reflect, report, run, simulate, size};
+use crate::{lab, reflect, report, run, simulate, size};
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Command, CommandFactory, FromArgMatches};
 use given::{CliOption, given};

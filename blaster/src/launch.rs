@@ -8,7 +8,7 @@
 pub(crate) mod guard;
 
 use crate::measure::owner;
-use crate::result::version;
+use crate::target::version;
 use crate::target::{self, Family, Target};
 use guard::Guard;
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};

@@ -3,7 +3,7 @@
 //! Where: on top of the library, which does the work.
 //! Invariant: the report goes to stdout, all other output to stderr. The exit status is an `Exit`.
 
-use blaster::exit::Exit;
+use blaster::flags::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
 use blaster::reflect;
 use blaster::result::RunResult;

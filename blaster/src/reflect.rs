@@ -24,8 +24,8 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns, bind_ports};
 
+use crate::line::packets;
 use crate::measure::schedule::time;
-use crate::packets;
 use crate::target::Place;
 use crate::words::values::{cpus, number, or};
 pub use faults::Faults;

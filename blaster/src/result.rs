@@ -15,7 +15,6 @@ pub(crate) mod remarks;
 pub(crate) mod sample;
 #[cfg(test)]
 mod tests;
-pub mod version;
 
 use crate::measure::Interval;
 use crate::measure::objective::Judgement;

@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::live_counts::LiveCounts;
+use crate::line::packets::InterfaceNeeds;
 use crate::measure::Connections;
 use crate::measure::connections::CONNECTIONS_APART_MAX;
-use crate::packets::InterfaceNeeds;
-use crate::steer::Steering;
+use crate::target::steer::Steering;
 use crate::target::{Place, Ring, Target};
 use crate::wire::Protocol;
 use crate::workload::{Names, Stream, Workload};

@@ -9,8 +9,8 @@ mod packets;
 
 use super::*;
 use crate::reflect::{self, Faults, Plan, RunningServer};
-use crate::steer::{STEERS, Steer, Steering};
 use crate::target::Target;
+use crate::target::steer::{STEERS, Steer, Steering};
 use crate::target::{self, Place};
 use crate::wire::{PROTOCOLS, Protocol};
 use crate::workload::{Names, Verb, Workload};

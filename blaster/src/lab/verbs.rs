@@ -9,7 +9,7 @@ use super::flags::{Plan, ReportFlags, RunFlags, Verb};
 use super::library::{self, LibraryError};
 use super::report::{self, ReportError};
 use super::rounds::{self, Lab, LabError};
-use crate::exit::Exit;
+use crate::flags::exit::Exit;
 use crate::run::{self, RunError};
 use crate::words::values::cpu_list;
 use crate::words::{quoted, sentence, wrapped};

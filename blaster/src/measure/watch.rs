@@ -10,7 +10,7 @@ use super::drops::{self, SocketDrops};
 use super::interrupts::InterruptCounts;
 use super::owner;
 use super::process::{ProcessUse, Reading};
-use crate::packets;
+use crate::line::packets;
 use crate::target::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

@@ -22,7 +22,7 @@ use super::answer::{ReplyBuffer, Responder, Value};
 use super::faults::{Fault, Faults, MessageCounter};
 use super::replies::{Broken, ReplyQueue};
 use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
-use crate::datagram_batch::DatagramBatch;
+use crate::line::datagram_batch::DatagramBatch;
 use crate::wire::{Protocol, ReadOutcome, Reader};
 
 const EVENTS_MAX: usize = 256;

@@ -7,10 +7,10 @@ use super::Entry;
 use super::bars::{Bar, Bars, Part};
 use super::chart::{Chart, Dot, Line, Ticks};
 use super::words;
-use crate::axis::Spread;
 use crate::measure::steady::UNSTEADY;
 use crate::measure::times::BEYOND_MIN;
 use crate::measure::{Interval, Times};
+use crate::plot::axis::Spread;
 use crate::search::curve::{Point, Row, median, rows};
 
 /// Maximum number of marks on a curve of latency against throughput.

@@ -260,8 +260,8 @@ mod tests {
     use super::*;
     use crate::flags::Verb;
     use crate::flags::tests::{parse_words, refused};
-    use crate::steer::Steer;
     use crate::target::Family;
+    use crate::target::steer::Steer;
     use crate::wire::Protocol;
     use std::num::NonZeroU16;
     use std::time::Duration;

@@ -17,7 +17,7 @@ use super::stall::StallDetector;
 use super::workers::Workers;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
-use crate::result::version::{self, ServerInfo};
+use crate::target::version::{self, ServerInfo};
 use crate::target::{Place, Target};
 use crate::wire::Protocol;
 use crate::words::{clock, grouped, size};

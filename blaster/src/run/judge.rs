@@ -7,7 +7,7 @@ use super::agents::parts;
 use super::context::RunContext;
 use super::course::TrafficResult;
 use super::plan::Plan;
-use crate::exit::Exit;
+use crate::flags::exit::Exit;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop};
 use crate::measure::objective::{Judgement, Objective};

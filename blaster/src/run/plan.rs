@@ -10,7 +10,7 @@ use crate::flags::given::CliOption;
 use crate::measure::objective::Objective;
 use crate::measure::schedule::{Schedule, time};
 use crate::search::SearchPlan;
-use crate::steer::{STEERS, Steer};
+use crate::target::steer::{STEERS, Steer};
 use crate::target::{Family, TARGETS_MAX};
 use crate::wire::{PROTOCOLS, Protocol};
 use crate::words::quoted;

@@ -8,7 +8,7 @@ use super::context::RunContext;
 use super::plan::Plan;
 use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
-use crate::result::version::ServerInfo;
+use crate::target::version::ServerInfo;
 use crate::target::{Place, Target};
 use procfs::process::Process;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};

@@ -7,7 +7,7 @@
 use super::servers::{DrivenServer, ServerStats};
 use super::text::{SizeReport, text};
 use super::{Parameters, memory};
-use crate::exit::Exit;
+use crate::flags::exit::Exit;
 use crate::flags::given::CliOption;
 use crate::measure::schedule::time;
 use crate::run::compare::checked_start;

@@ -9,10 +9,10 @@
 use super::{APART_MAX, Memory};
 use crate::launch;
 use crate::measure::Interval;
-use crate::result::version;
 use crate::run::{self, Plan, RunError, capacity};
 use crate::search::bracket::Limit;
 use crate::search::{Goal, SearchPlan};
+use crate::target::version;
 use crate::target::{self, Family};
 use serde::Serialize;
 use std::sync::atomic::Ordering;

@@ -19,7 +19,7 @@ use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
 use crate::measure::in_process::{BATCH, between_batches};
 use crate::measure::requests::Batch;
 use crate::measure::{Outcome, fail};
-use crate::packets::PacketCounter;
+use crate::line::packets::PacketCounter;
 
 pub(crate) const TOGETHER: usize = BATCH as usize;
 const REPLY_BYTES_MAX: usize = 1 << 20;

@@ -32,7 +32,7 @@ use crate::measure::in_process::{
 use crate::measure::requests::{Batch, Form};
 use crate::measure::{Outcome, fail};
 use crate::op::Op;
-use crate::packets::{self, Packets};
+use crate::line::packets::{self, Packets};
 use testing::Random;
 
 /// Maximum length of the reply to a miss: a binary header, the key, and a few words.

@@ -24,7 +24,7 @@ use super::super::score::DriveState;
 use super::Inward;
 use super::datagrams::BATCHES_MAX;
 use crate::line::Socket;
-use crate::packets::{Packets, Queues};
+use crate::line::packets::{Packets, Queues};
 
 /// The epoll token of the first queue. The tokens of lines are lower.
 const FIRST_TOKEN: u64 = 1 << 32;

@@ -16,9 +16,9 @@ use super::super::pending::{Cause, Sent};
 use super::super::plan::DriveError;
 use super::super::score::DriveState;
 use super::{Outward, RequestState, WAKER_TOKEN};
+use crate::line::packets::Packets;
 use crate::line::{self, FlushOutcome, Socket};
-use crate::packets::Packets;
-use crate::steer;
+use crate::target::steer;
 use crate::target::{Bypass, Place};
 use crate::wire::{WireRequest, Writer};
 

@@ -6,7 +6,7 @@
 
 use super::parts;
 use super::talk::{self, AgentFacts, FromAgent, Lines, MESSAGES_MAX, SILENCE_MAX, ToAgent};
-use crate::exit::Exit;
+use crate::flags::exit::Exit;
 use crate::measure::schedule::{Collector, MergedTally};
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::result::machine::Machine;
