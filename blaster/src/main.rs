@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         },
         Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
         Verb::Reflect(plan) => {
-            let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
+            let done = reflect::run(&plan).map_err(|error| error.to_string());
             done.map(|()| Printed::well(String::new()))
         }
         Verb::Size(sizing) => {

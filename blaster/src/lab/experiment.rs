@@ -167,8 +167,8 @@ pub enum Way {
     LinkXdp,
 }
 
-/// The program of a server. `lab::servers` finds the program's path, and adds the options that set
-/// address, threads and memory.
+/// The program of a server. `installed` finds the program's path, and `servers` adds the options
+/// that set address, threads and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
@@ -351,7 +351,7 @@ pub struct Drive {
     #[serde(default)]
     pub beside: String,
     /// True if perf samples the servers' CPUs during the run. The share of each kind of work is
-    /// then a figure whose name begins with `profile::PREFIX`.
+    /// then a figure whose name begins with `figures::PREFIX`.
     #[serde(default)]
     pub profile: bool,
 }

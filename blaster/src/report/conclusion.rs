@@ -3,7 +3,7 @@
 //! Where: the top of the page.
 //! Invariant: only differences greater than the noise are stated. Invalid results are named.
 
-use super::Entry;
+use super::entry::{Entry, remarks_of};
 use super::words::{escaped, shortened};
 use crate::run::compare::Comparison;
 use crate::run::text::compared::{findings as sentences, most_telling};
@@ -64,9 +64,7 @@ pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     }
     let doubted: Vec<&str> = entries
         .iter()
-        .filter(|entry| {
-            super::remarks_of(&entry.result).iter().any(|(class, _)| *class == "invalid")
-        })
+        .filter(|entry| remarks_of(&entry.result).iter().any(|(class, _)| *class == "invalid"))
         .map(|entry| entry.name.as_str())
         .collect();
     if !doubted.is_empty() {

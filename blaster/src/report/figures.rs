@@ -3,9 +3,9 @@
 //! Where: between the tables. Invariant: a chart without data is left out.
 //! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
-use super::Entry;
 use super::bars::{Bar, Bars, Part};
 use super::chart::{Chart, Dot, Line, Ticks};
+use super::entry::Entry;
 use super::words;
 use crate::measure::steady::UNSTEADY;
 use crate::measure::times::BEYOND_MIN;

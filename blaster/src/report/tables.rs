@@ -5,7 +5,7 @@
 //! and bytes have units.
 //! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
-use super::Entry;
+use super::entry::Entry;
 use super::table::Table;
 use super::words::{UNKNOWN, bytes, elided, number, percent, span};
 use crate::measure::process::ProcessUse;
