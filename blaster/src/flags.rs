@@ -10,20 +10,16 @@
 //! Invariant: an unknown word causes an error that names the word. If a flag is given twice, the
 //! last value counts, except for flags whose values form a list.
 
+pub mod exit;
+pub mod given;
 pub mod pages;
 
-use crate::measure::schedule::span;
-use crate::words::without_suffix;
-use crate::{exit, lab, reflect, report, run, simulate, size};
+use crate::{lab, reflect, report, run, simulate, size};
 use clap::error::{ContextKind, ErrorKind};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::{Command, CommandFactory, FromArgMatches};
+use given::{CliOption, given};
 use std::error::Error;
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::ops::RangeInclusive;
-use std::str::FromStr;
-use std::time::Duration;
 
 /// Measures caches under load
 #[derive(Debug, clap::Parser)]
@@ -38,13 +34,13 @@ struct Cli {
 #[derive(Debug, clap::Subcommand)]
 pub enum Verb {
     /// Send a workload to servers, and report rates, times and CPU use
-    Run(Box<run::Run>),
+    Run(Box<run::flags::Run>),
     /// Find the highest request rate at which servers meet an objective, such as p99<1ms
-    Capacity(Box<run::Search>),
+    Capacity(Box<run::flags::Search>),
     /// Find out how much memory, and how many CPUs, a workload needs
     Size(Box<size::flags::Sizing>),
     /// Send requests for another kvblaster, which controls this process over standard input
-    Agent(run::agents::HostFlags),
+    Agent(run::agents::host::HostFlags),
     /// Measure servers in turn with the same workload, and report how they differ
     Compare(Box<run::compare::Plan>),
     /// Repeat published measurements of caches with Hypostyle, memcached and Redis
@@ -89,15 +85,6 @@ pub enum Refusal {
     Help(clap::Error),
     /// The command line is wrong. The text describes the error, and says how to get help.
     Wrong(String),
-}
-
-/// An option from the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CliOption {
-    /// The option's long name.
-    pub long: String,
-    /// The option's value, if the option takes one.
-    pub value: Option<String>,
 }
 
 /// Parses the words of a command line; the first word is the program's name.
@@ -153,95 +140,6 @@ fn describe(error: &clap::Error) -> String {
             && !["Usage:", "For more", "tip: to pass"].iter().any(|start| part.starts_with(start))
     });
     parts.collect::<Vec<_>>().join("; ")
-}
-
-/// Returns the options that the command line gives to the verb, in the order of the command line.
-fn given(command: &Command, matches: &ArgMatches) -> Vec<CliOption> {
-    let Some((name, matches)) = matches.subcommand() else { return Vec::new() };
-    let mut found = Vec::new();
-    for arg in command.find_subcommand(name).into_iter().flat_map(Command::get_arguments) {
-        let id = arg.get_id().as_str();
-        let (Some(long), Some(ValueSource::CommandLine)) =
-            (arg.get_long(), matches.value_source(id))
-        else {
-            continue;
-        };
-        let mut places = matches.indices_of(id).into_iter().flatten();
-        for values in matches.get_raw_occurrences(id).into_iter().flatten() {
-            let values: Vec<_> = values.map(|value| value.to_string_lossy()).collect();
-            let value = arg.get_action().takes_values().then(|| values.join(","));
-            let place = places.nth(values.len() - 1);
-            found.push((place, CliOption { long: long.to_owned(), value }));
-        }
-    }
-    found.sort_by_key(|(place, _)| *place);
-    found.into_iter().map(|(_, given)| given).collect()
-}
-
-const TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
-const CPU_MAX: usize = 4095;
-
-/// A note on the form of numbers, for `--help`.
-pub(crate) const NUMBERS: &str =
-    "A number may end in k, m or g for thousands, millions or billions, as in 1.5m.";
-
-pub(crate) fn number<T>(
-    range: RangeInclusive<T>,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
-where
-    T: FromStr + PartialOrd + Display + Clone + Send + Sync + 'static,
-{
-    move |text| {
-        let number = without_suffix(text).parse().ok().filter(|number| range.contains(number));
-        let (min, max) = (range.start(), range.end());
-        number.ok_or_else(|| format!("must be a number from {min} to {max}, not {text}"))
-    }
-}
-
-/// Returns a parser that returns `value` for the text `word`, and calls `other` for other texts.
-pub(crate) fn or<T: Clone + Send + Sync + 'static>(
-    word: &'static str,
-    value: T,
-    other: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
-) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static {
-    move |text| if text == word { Ok(value.clone()) } else { other(text) }
-}
-
-/// Parses one item of a comma-separated list.
-pub(crate) fn one<T: FromStr<Err = String>>(text: &str) -> Result<T, String> {
-    text.trim().parse()
-}
-
-/// Parses a time, such as 500us.
-pub(crate) fn time(text: &str) -> Result<Duration, String> {
-    let time = span(text).filter(|time| TIME.contains(time));
-    time.ok_or_else(|| {
-        format!("must be a time from 1us to an hour, such as 500us, 1ms or 2s, not {text}")
-    })
-}
-
-/// Parses a list of CPUs, such as 0,2-5.
-pub(crate) fn cpus(text: &str) -> Result<Vec<usize>, String> {
-    let wrong = |_: String| {
-        format!("must be a list of CPUs such as 0,2-5 (from 0 to {CPU_MAX}), not {text}")
-    };
-    let mut cpus = Vec::new();
-    for range in text.split(',') {
-        let (first, last) = range.trim().split_once('-').unwrap_or((range.trim(), range.trim()));
-        let first = number(0..=CPU_MAX)(first).map_err(wrong)?;
-        cpus.extend(first..=number(first..=CPU_MAX)(last).map_err(wrong)?);
-    }
-    Ok(cpus)
-}
-
-/// Formats a list of CPUs, in ascending order, in the form that `cpus` parses: `0,2-5`.
-pub(crate) fn cpu_list(cpus: &[usize]) -> String {
-    let range = |run: &[usize]| match run {
-        [first, .., last] => format!("{first}-{last}"),
-        _ => run.iter().map(usize::to_string).collect(),
-    };
-    let runs = cpus.chunk_by(|one, next| one + 1 == *next).map(range);
-    runs.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

@@ -10,11 +10,14 @@
 //! Source: the documents that `experiment::Document` lists.
 
 pub mod card;
+mod check;
 pub mod claims;
+mod command_line;
 pub mod estimate;
 pub mod experiment;
 pub mod figures;
 pub mod flags;
+mod installed;
 pub mod library;
 pub mod link;
 pub mod measure;
@@ -29,3 +32,4 @@ pub mod rounds;
 pub mod servers;
 mod simulated;
 pub mod tuning;
+mod verbs;

@@ -8,8 +8,7 @@
 pub(crate) mod guard;
 
 use crate::measure::owner;
-use crate::result::version;
-use crate::run::server_address;
+use crate::target::version;
 use crate::target::{self, Family, Target};
 use guard::Guard;
 use rustix::process::{Pid, Signal, getpgid, kill_process, kill_process_group};
@@ -142,7 +141,7 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
         return Err(LaunchError::Escaped(name));
     }
     // `owners` omits processes that this process may not inspect, so such processes go unnoticed.
-    match owner::owners(server_address(&target)).into_iter().find(|pid| !server.has(*pid)) {
+    match owner::owners(&target.place).into_iter().find(|pid| !server.has(*pid)) {
         Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
         None => Ok(server),
     }

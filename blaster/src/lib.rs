@@ -1,7 +1,11 @@
 //! kvblaster measures caches: it puts load on real servers, and simulates eviction offline.
 //!
 //! ```text
-//!   workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
+//! flags       the command line: the plan of a run, or of another verb
+//! run         workload -> target -> wire -> line -> drive -> measure -> search -> result -> report
+//! size, lab   start servers by `launch`, and repeat runs; simulate needs no server
+//! reflect     a server that stores nothing; it shows the limits of the others
+//! words, plot texts, numbers and plots for people
 //! ```
 //!
 //! Where: a client of the servers. The crate `simulate` replays traces against eviction policies.
@@ -9,16 +13,13 @@
 //! differ only in times and answers.
 //! Source: the KV-Cache paper, sections 5 and 6, whose load generator is called KV-Blaster.
 
-pub mod axis;
-mod datagram_batch;
 pub mod drive;
-pub mod exit;
 pub mod flags;
 pub mod lab;
 pub mod launch;
 pub mod line;
 pub mod measure;
-pub mod packets;
+pub mod plot;
 pub mod reflect;
 pub mod report;
 pub mod result;
@@ -26,9 +27,7 @@ pub mod run;
 pub mod search;
 pub mod simulate;
 pub mod size;
-pub mod steer;
 pub mod target;
-pub mod text_plot;
 pub mod wire;
 mod words;
 pub mod workload;

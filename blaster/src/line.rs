@@ -10,6 +10,9 @@
 //! Invariant: no function blocks. On each connection, at most `OUT_BYTES_MAX` bytes and one request
 //! wait to be sent. The two halves share one socket, so that they can run on different threads.
 
+pub mod datagram_batch;
+pub mod packets;
+
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
@@ -20,8 +23,8 @@ use net::{
 };
 use protocol::udp::{self, Header};
 
-use crate::datagram_batch::DatagramBatch;
-use crate::packets::Packets;
+use crate::line::datagram_batch::DatagramBatch;
+use crate::line::packets::Packets;
 use crate::target::{Bypass, Place};
 
 /// A socket with this number of waiting bytes takes no more requests.

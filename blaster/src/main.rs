@@ -3,7 +3,7 @@
 //! Where: on top of the library, which does the work.
 //! Invariant: the report goes to stdout, all other output to stderr. The exit status is an `Exit`.
 
-use blaster::exit::Exit;
+use blaster::flags::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
 use blaster::reflect;
 use blaster::result::RunResult;
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     let done = match verb {
         Verb::Run(mut run) => drive(&mut run.plan),
         Verb::Capacity(mut search) => drive(&mut search.plan),
-        Verb::Agent(place) => run::agents::host(&place).map(|()| Printed::well(String::new())),
+        Verb::Agent(place) => run::agents::host::run(&place).map(|()| Printed::well(String::new())),
         Verb::Compare(mut plan) => compare(&mut plan).map_err(|error| error.to_string()),
         Verb::Lab(plan) => match plan.run() {
             Ok((text, exit)) => Ok(Printed { exit, ..Printed::well(text) }),
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         },
         Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
         Verb::Reflect(plan) => {
-            let done = reflect::flags::run(&plan).map_err(|error| error.to_string());
+            let done = reflect::run(&plan).map_err(|error| error.to_string());
             done.map(|()| Printed::well(String::new()))
         }
         Verb::Size(sizing) => {

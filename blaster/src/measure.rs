@@ -19,6 +19,7 @@ pub mod schedule;
 pub mod steady;
 pub mod tally;
 pub mod times;
+pub mod verdict;
 pub mod warm;
 pub mod watch;
 

@@ -4,9 +4,11 @@
 //! this machine, and for the generator. Its faults test how the generator counts faults.
 //! Invariant: all values have the same length, and every key is found, stored or deleted as a
 //! request asks. `HELD_BYTES_MAX` and `OUT_BYTES_MAX` limit the memory that a client can use up.
+//! The actual places where the server listens are printed before the first request.
 //! Source: none; the faults follow the KV-Cache paper's measurements of loss (section 6.2).
 
 mod answer;
+mod counts;
 mod faults;
 pub mod flags;
 mod replies;
@@ -15,130 +17,26 @@ mod serve;
 #[cfg(test)]
 mod tests;
 
-use std::io;
+use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 use net::{Datagrams, Listener, ReservedPort, Sizes, Waker, bind_columns, bind_ports};
 
-use crate::flags::{cpus, number, or, time};
-use crate::packets;
+use crate::line::packets;
 use crate::target::Place;
+pub use answer::NAME;
+pub use counts::Counts;
 pub use faults::Faults;
-use replies::SEND_METHODS;
+pub use flags::{Plan, THREADS_MAX, VALUE_BYTES_MAX};
 pub use replies::SendMethod;
+use serve::Sockets;
 
-/// A connection ends if an incomplete request, without the value of a set, is longer than this.
-const HELD_BYTES_MAX: usize = 64 << 10;
-/// A connection with this number of unsent reply bytes is not read.
-const OUT_BYTES_MAX: usize = 1 << 20;
+/// Time between two checks for Ctrl-C.
+const TICK: Duration = Duration::from_millis(50);
 const BACKLOG: i32 = 1024;
-/// The version that the null server reports.
-pub const NAME: &str = "reflect";
-/// Maximum length of a value in bytes.
-pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Maximum number of threads.
-pub const THREADS_MAX: usize = 1024;
-
-/// Flags of the server, and of its planned faults.
-#[derive(Clone, Debug, Default, clap::Args)]
-#[command(before_help = flags::ABOUT)]
-pub struct Plan {
-    /// Address to listen on: HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT or unix:/PATH.
-    /// Port 0 means any free port. xdp:// uses AF_XDP on all queues of the interface; the interface
-    /// must have a queue for each thread, and no faults can be injected
-    #[arg(required = true, value_name = "PLACE", value_parser = flags::place)]
-    pub places: Vec<Place>,
-    /// Number of threads that answer
-    #[arg(long, short, value_name = "N")]
-    #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
-    pub threads: usize,
-    /// CPUs to pin the threads to, in the order of the threads
-    #[arg(long, value_name = "LIST")]
-    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
-    pub cpus: std::vec::Vec<usize>,
-    /// Length of every value in bytes
-    #[arg(long, value_name = "N")]
-    #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
-    pub value_bytes: usize,
-    /// How values are sent on a connection. copied: copied into one buffer with the text of the
-    /// reply; gathered: sent from their place in memory (writev); spliced: sent through a pipe
-    /// (vmsplice); referred: sent by reference (MSG_ZEROCOPY), and the values that the kernel
-    /// copied nevertheless are counted
-    #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
-    #[arg(value_parser = PossibleValuesParser::new(SEND_METHODS.map(|(_, name)| name))
-        .try_map(|name| SendMethod::named(&name).ok_or("this way to send is unknown")))]
-    pub send: SendMethod,
-    /// Time by which every reply is delayed
-    #[arg(long, value_name = "TIME")]
-    #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
-    pub delay: Duration,
-    /// Stop answering for the time FOR after each time EVERY of answering: 1s,100ms answers for 1
-    /// second, stops for 100 ms, and so on
-    #[arg(long, value_name = "EVERY,FOR", value_parser = flags::stall)]
-    pub stall: Option<(Duration, Duration)>,
-    /// Faults of datagrams.
-    #[command(flatten)]
-    pub faults: Faults,
-    /// UDP: send each value of a multiget in a reply of its own, as memcached does
-    #[arg(long = "apart")]
-    pub is_apart: bool,
-    /// UDP: give each thread its own port, from PORT to PORT + threads - 1. Without this flag all
-    /// threads share one port, and the last two bytes of memcached's UDP header choose the thread
-    /// that answers a request
-    #[arg(long = "port-per-thread")]
-    pub has_ports: bool,
-}
-
-/// Counts since the start of a null server.
-#[derive(Debug, Default)]
-pub struct Counts {
-    /// Requests answered. A multiget counts once for each of its keys.
-    pub answers: AtomicU64,
-    /// Sends by reference that the kernel has finished.
-    pub referred: AtomicU64,
-    /// Sends by reference whose bytes the kernel has copied nevertheless.
-    pub copied: AtomicU64,
-    /// UDP: messages dropped.
-    pub dropped: AtomicU64,
-    /// UDP: messages sent twice.
-    pub duplicated: AtomicU64,
-    /// UDP: messages that were sent only after the next message.
-    pub reordered: AtomicU64,
-    /// Stalls that have ended.
-    pub stalls: AtomicU64,
-    /// UDP: datagrams received, for each place and thread.
-    pub received: Vec<Vec<AtomicU64>>,
-    /// UDP: datagrams whose flow names a thread other than the receiver.
-    pub misrouted: AtomicU64,
-}
-
-impl Counts {
-    fn new(plan: &Plan, threads: usize) -> Counts {
-        let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
-        let by_thread = |_| (0..threads).map(|_| AtomicU64::new(0)).collect();
-        let received = plan.places.iter().filter(is_udp).map(by_thread).collect();
-        Counts { received, ..Counts::default() }
-    }
-
-    /// Datagrams received, for each UDP place and thread.
-    #[must_use]
-    pub fn received(&self) -> Vec<Vec<u64>> {
-        // Relaxed: these counts are statistics and order nothing.
-        let counts = |place: &Vec<AtomicU64>| {
-            place.iter().map(|count| count.load(Ordering::Relaxed)).collect()
-        };
-        self.received.iter().map(counts).collect()
-    }
-
-    /// Relaxed: the count is a statistic and orders nothing.
-    fn add(count: &AtomicU64, n: u64) {
-        count.fetch_add(n, Ordering::Relaxed);
-    }
-}
 
 /// A running null server. It stops when it is dropped.
 #[derive(Debug)]
@@ -194,11 +92,54 @@ impl Drop for RunningServer {
     }
 }
 
-#[derive(Debug, Default)]
-struct Sockets {
-    listeners: Vec<Arc<Listener>>,
-    datagrams: Vec<Datagrams>,
-    ports: Vec<net::xdp::Port>,
+/// Runs the server until Ctrl-C or SIGTERM.
+///
+/// # Errors
+/// The server cannot listen on a place, or a thread has failed.
+pub fn run(plan: &Plan) -> io::Result<()> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let running = serve(plan)?;
+    let mut out = io::stdout().lock();
+    for place in running.addresses() {
+        writeln!(out, "answering on {}", named(place))?;
+    }
+    out.flush()?;
+    // Relaxed: the flag publishes no other data.
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(TICK);
+    }
+    let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
+    let places = running.addresses().iter().filter(is_udp);
+    for (place, received) in places.zip(running.counts().received()) {
+        let Place::Udp(address) = place else { continue };
+        let received: Vec<String> = received.iter().map(u64::to_string).collect();
+        writeln!(
+            out,
+            "udp://{address}: datagrams received by each thread: {}",
+            received.join(" ")
+        )?;
+    }
+    if plan.send == SendMethod::Referred {
+        // Relaxed: the counts are statistics and order nothing.
+        let [referred, copied] = [&running.counts().referred, &running.counts().copied]
+            .map(|count| count.load(Ordering::Relaxed));
+        writeln!(out, "{referred} values sent by reference, of which the kernel copied {copied}")?;
+    }
+    // Relaxed: the count is a statistic and orders nothing.
+    match running.counts().misrouted.load(Ordering::Relaxed) {
+        0 => {}
+        misrouted => {
+            writeln!(
+                out,
+                "{misrouted} datagrams did not reach the thread that the last two bytes of \
+                 memcached's UDP header name"
+            )?;
+        }
+    }
+    running.stop()
 }
 
 /// Starts a server.
@@ -211,7 +152,7 @@ pub fn serve(plan: &Plan) -> io::Result<RunningServer> {
     sockets.resize_with(threads, Sockets::default);
     let mut running = RunningServer {
         addresses: Vec::new(),
-        counts: Arc::new(Counts::new(plan, threads)),
+        counts: Arc::new(Counts::new(&plan.places, threads)),
         stop: Arc::default(),
         wakers: Vec::new(),
         threads: Vec::new(),

@@ -10,6 +10,7 @@ pub mod bars;
 pub(crate) mod browser;
 pub mod chart;
 pub mod conclusion;
+pub mod entry;
 pub mod figures;
 pub mod flags;
 pub mod table;
@@ -18,13 +19,12 @@ pub mod tables;
 mod tests;
 pub mod words;
 
-use crate::measure::check::Severity;
 use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
 use crate::run::compare::Comparison;
-use crate::search::SearchResult;
 use crate::words::command_line;
-use std::collections::BTreeMap;
+use entry::remarks_of;
+pub use entry::{Entry, named};
 use std::fmt::Write;
 use std::path::PathBuf;
 use words::escaped;
@@ -34,15 +34,6 @@ pub const RESULTS_MAX: usize = 64;
 
 const STYLE: &str = concat!(include_str!("report/chart.css"), include_str!("report/page.css"));
 const SCRIPT: &str = include_str!("report/page.js");
-
-/// A result on the page.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// The result's name, which is unique on the page.
-    pub name: String,
-    /// The measured result.
-    pub result: RunResult,
-}
 
 /// The reason why the page cannot be made.
 #[derive(Debug, thiserror::Error)]
@@ -86,26 +77,6 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
         return Err(ReportError::TooMany(all));
     }
     Ok(page(&named(results), &compared))
-}
-
-/// Names each result by its label. If several results have the same label, adds numbers.
-#[must_use]
-pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
-    let mut labels: BTreeMap<String, usize> = BTreeMap::new();
-    for result in &results {
-        *labels.entry(result.manifest.label.clone()).or_default() += 1;
-    }
-    let mut seen: BTreeMap<String, usize> = BTreeMap::new();
-    let entry = |result: RunResult| {
-        let label = &result.manifest.label;
-        let nth = seen.entry(label.clone()).or_default();
-        *nth += 1;
-        let label = if label.is_empty() { "unnamed" } else { label };
-        let is_alone = labels.get(&result.manifest.label) == Some(&1);
-        let name = if is_alone { label.to_owned() } else { format!("{label} #{nth}") };
-        Entry { name, result }
-    };
-    results.into_iter().map(entry).collect()
 }
 
 /// Returns the page as HTML.
@@ -193,30 +164,6 @@ fn remarks(out: &mut String, entries: &[Entry]) {
         out.push_str("</li>\n");
     }
     out.push_str("</ul></section>\n");
-}
-
-/// Returns the CSS class and the sentence of each remark, assert and note, `invalid` ones first.
-fn remarks_of(result: &RunResult) -> Vec<(&'static str, String)> {
-    let mut lines = Vec::new();
-    let search = result.search.as_ref().and_then(SearchResult::remark);
-    let search = search.filter(|remark| !result.verdict.has(&remark.rule));
-    for remark in result.verdict.remarks.iter().chain(&search) {
-        let (class, word) = match remark.severity {
-            Severity::Invalid => ("invalid", "Invalid"),
-            Severity::Warning => ("warning", "Note"),
-        };
-        lines.push((class, format!("{word} ({}): {}", remark.rule, remark.sentence)));
-    }
-    for judgement in &result.judgements {
-        let class = if judgement.is_met { "good" } else { "invalid" };
-        lines.push((class, format!("Asserted: {}", judgement.sentence)));
-    }
-    if result.is_interrupted {
-        let sentence = "Note: the run was interrupted; the figures were measured until then";
-        lines.push(("warning", sentence.to_owned()));
-    }
-    lines.sort_by_key(|(class, _)| *class != "invalid");
-    lines
 }
 
 fn workloads(out: &mut String, entries: &[Entry]) {

@@ -15,11 +15,10 @@ pub(crate) mod remarks;
 pub(crate) mod sample;
 #[cfg(test)]
 mod tests;
-pub mod version;
 
 use crate::measure::Interval;
-use crate::measure::check::Verdict;
 use crate::measure::objective::Judgement;
+use crate::measure::verdict::Verdict;
 use crate::search::SearchResult;
 use agent::AgentPart;
 use manifest::Manifest;

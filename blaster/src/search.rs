@@ -15,11 +15,13 @@ mod simulated;
 #[cfg(test)]
 mod tests;
 
-use crate::flags::number;
 use crate::measure::Interval;
-use crate::measure::check::{ACHIEVED_SHARE_MIN, LATE_SENDS, Loop, Remark, Severity, check};
+use crate::measure::check::{Loop, check};
+use crate::measure::interval::ACHIEVED_SHARE_MIN;
 use crate::measure::objective::{Objective, ObjectiveError};
-use crate::run::flags::rate;
+use crate::measure::verdict::{LATE_SENDS, Remark, Severity};
+use crate::words::values::number;
+use crate::words::values::rate;
 use bracket::{Bracket, Limit, Next};
 use curve::Point;
 use rand_xoshiro::Xoshiro256PlusPlus;

@@ -6,6 +6,8 @@
 //! ketama (see `ring`) hashes the name and not the address.
 
 pub mod ring;
+pub mod steer;
+pub mod version;
 
 pub use ring::{Ketama, Ring};
 

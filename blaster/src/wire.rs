@@ -1,9 +1,5 @@
 //! The client's codecs: encode requests and decode answers in each protocol of a cache.
 //!
-//! ```text
-//! bits of a tag   31..16 request's number on its connection   15 multiget   14..0 index of the key
-//! ```
-//!
 //! Where: between the workload, which chooses requests, and the transports, which move bytes.
 //! Invariant: a server can decode the requests that this module encodes. Any received bytes are
 //! decoded to pieces, `More` or `Broken`, and never cause a panic. Nothing is allocated per
@@ -12,8 +8,10 @@
 //! paper (section 6.2) puts the send time into the opaque field of a request; here the field holds
 //! the tag, and the client stores the time.
 
+mod answer;
 mod binary;
 mod meta;
+mod request;
 mod resp;
 mod template;
 mod text;
@@ -22,9 +20,12 @@ mod usual;
 #[cfg(test)]
 mod tests;
 
-use crate::workload::{Names, VERBS, Verb};
+use crate::workload::{Names, VERBS};
+pub use answer::{Answer, Content, Piece, ReadOutcome};
+use request::Positions;
+pub use request::{Tag, WireRequest};
 use serde::{Deserialize, Serialize};
-use template::{TagPosition, Template};
+use template::Template;
 use usual::Memo;
 pub use usual::{UsualAnswer, UsualKind};
 
@@ -75,156 +76,6 @@ impl Protocol {
             Protocol::Resp => b"PING\r\n",
         }
     }
-}
-
-/// The answer to a request, or to one key of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// The server returned a value.
-    Hit {
-        /// Length of the value in bytes.
-        value_bytes: u32,
-    },
-    /// The server does not have the key.
-    Miss,
-    /// The item was stored, deleted or appended to.
-    Done,
-    /// The server changed nothing because the item exists or does not exist; this is no error.
-    NotDone,
-    /// The server sent an error.
-    Refused,
-}
-
-/// A request's number on its connection, and the index of a key in the request. A server repeats a
-/// request's tag in the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tag(pub u32);
-
-impl Tag {
-    const OF_SEVERAL: u32 = 1 << 15;
-
-    /// Returns the tag of key `index` of request `number`; `several` is true for a multiget.
-    #[inline]
-    #[must_use]
-    pub fn new(number: u16, index: usize, several: bool) -> Tag {
-        let index = u32::try_from(index).unwrap_or(0) & (Tag::OF_SEVERAL - 1);
-        let several = if several { Tag::OF_SEVERAL } else { 0 };
-        Tag(u32::from(number) << 16 | several | index)
-    }
-
-    /// The request's number.
-    #[inline]
-    #[must_use]
-    pub fn number(self) -> u16 {
-        let [high, low, _, _] = self.0.to_be_bytes();
-        u16::from_be_bytes([high, low])
-    }
-
-    /// The index of the key in its request.
-    #[inline]
-    #[must_use]
-    pub fn index(self) -> usize {
-        (self.0 & (Tag::OF_SEVERAL - 1)) as usize
-    }
-
-    /// True if the tag belongs to a key of a multiget. The multiget ends with a separate piece.
-    #[inline]
-    #[must_use]
-    pub fn is_of_several(self) -> bool {
-        self.0 & Tag::OF_SEVERAL != 0
-    }
-}
-
-/// One piece of a server's answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
-    /// The tag of the request. `None`: the piece answers the oldest waiting request.
-    pub tag: Option<Tag>,
-    /// The piece's contents.
-    pub content: Content<'a>,
-    /// True if the piece is the request's last one. Keys that have no answer by then are misses.
-    pub ends: bool,
-}
-
-/// The contents of a piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Content<'a> {
-    /// A value, preceded by its key if the protocol returns keys.
-    Value(Option<&'a [u8]>, &'a [u8]),
-    /// The next key has no value.
-    Absent,
-    /// The end of the answer, without a result for any key.
-    End,
-    /// The server carried out the request.
-    Done,
-    /// The server did not carry out the request, because the item exists or does not exist.
-    NotDone,
-    /// A number of items or bytes, which RESP returns for `DEL` and `APPEND`.
-    Count(i64),
-    /// An error, with the server's text.
-    Refused(&'a [u8]),
-}
-
-impl Content<'_> {
-    /// Returns the answer that these contents mean for a request of `verb`, which is not a get.
-    #[must_use]
-    pub fn outcome(&self, verb: Verb) -> Answer {
-        match self {
-            Content::Done => Answer::Done,
-            Content::Count(0) if verb == Verb::Delete => Answer::NotDone,
-            Content::Count(_) if matches!(verb, Verb::Delete | Verb::Append) => Answer::Done,
-            Content::NotDone => Answer::NotDone,
-            // Redis answers a null to a SET with NX or XX if the condition is not met.
-            Content::Absent if matches!(verb, Verb::Add | Verb::Replace) => Answer::NotDone,
-            // `Value` and `End` occur only in answers to gets.
-            _ => Answer::Refused,
-        }
-    }
-
-    /// Returns the server's error text, or a text which says that the answer is unexpected.
-    #[must_use]
-    pub fn error_text(&self) -> &[u8] {
-        if let Content::Refused(words) = self {
-            words
-        } else {
-            b"an answer that does not fit the request"
-        }
-    }
-}
-
-/// The result of reading one piece from the front of a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadOutcome<'a> {
-    /// The piece is not complete yet.
-    More,
-    /// A piece, and its length in bytes.
-    Piece(Piece<'a>, usize),
-    /// The bytes are invalid in this protocol.
-    Broken,
-}
-
-/// A request to one server, or the part of a multiget that goes to one server.
-#[derive(Clone, Copy, Debug)]
-pub struct WireRequest<'a> {
-    /// The verb of the request.
-    pub verb: Verb,
-    /// The keys: a get has up to `KEYS_MAX` keys, any other request has one.
-    pub keys: &'a [u64],
-    /// Length of the value to write, in bytes.
-    pub value_bytes: u32,
-    /// Seconds until the item expires; 0 means never.
-    pub exptime_s: u32,
-    /// The request's number on the connection.
-    pub number: u16,
-}
-
-/// Positions in the bytes that are written for a request of one key, or for one key of a multiget.
-#[derive(Clone, Copy, Debug)]
-struct Positions {
-    key_end: usize,
-    tag: TagPosition,
-    /// The start of the value. If there is no value, the end of the request.
-    value_at: usize,
 }
 
 /// Maximum number of templates made per verb, because templates do not help if sizes keep changing.

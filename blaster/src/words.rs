@@ -3,6 +3,8 @@
 //! Where: used by `--help` and by all reports, except for tables whose head gives the unit.
 //! Invariant: a rounded figure has three significant digits. Times and sizes have units.
 
+pub(crate) mod values;
+
 use indicatif::HumanCount;
 use std::borrow::Cow;
 use std::time::Duration;
@@ -106,6 +108,16 @@ pub(crate) fn quoted(word: &str) -> String {
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))
     }
+}
+
+/// Splits a text into words. Between single quotes, which are removed, spaces do not end a word.
+pub(crate) fn split(text: &str) -> Vec<String> {
+    let mut is_quoted = false;
+    let words = text.split(|one: char| {
+        is_quoted ^= one == '\'';
+        one.is_whitespace() && !is_quoted
+    });
+    words.filter(|word| !word.is_empty()).map(|word| word.replace('\'', "")).collect()
 }
 
 pub(crate) fn command_line(words: &[String]) -> String {

@@ -8,7 +8,7 @@
 use blaster::drive::{self, Drive, EndCondition, Pace};
 use blaster::measure::Tally;
 use blaster::reflect::{self, Plan};
-use blaster::steer::{Steer, Steering};
+use blaster::target::steer::{Steer, Steering};
 use blaster::target::{self, Family, Place};
 use blaster::wire::{PROTOCOLS, Protocol};
 use blaster::workload::Workload;

@@ -12,7 +12,7 @@ mod programs;
 
 use blaster::drive::{self, Drive, EndCondition, Mode, Pace};
 use blaster::measure::Tally;
-use blaster::steer::{Steer, Steering};
+use blaster::target::steer::{Steer, Steering};
 use blaster::target::{self, Family, Target};
 use blaster::wire::Protocol;
 use blaster::workload::{Names, Verb, Workload};

@@ -12,7 +12,6 @@
 mod datagrams;
 mod endings;
 mod interfaces;
-mod messages;
 mod quick;
 
 use std::ops::Range;
@@ -20,15 +19,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use net::{BATCH_MAX, Calls, Epoll, Event, Inbox, Interest, ReadResult, SLOT_BYTES_MAX, Timeout};
 
-use super::pending::{Cause, Entry, Ring, STRUCK, Sent, State};
+use super::clock::Clock;
+use super::messages::{Message, Messages, ReceivingHalf};
+use super::pending::{Cause, Entry, Pick, Ring, STRUCK, Sent, State};
+use super::plan::EVENTS_MAX;
 use super::score::{DriveState, Outcome};
-use super::{Clock, EVENTS_MAX};
 use crate::line::Socket;
 use crate::wire::{Content, Piece, Protocol, ReadOutcome, Reader};
 use crate::workload::{Names, VALUE_BYTES_MAX, Verb};
 use datagrams::Assemblies;
 use interfaces::Interfaces;
-pub(super) use messages::{Feedback, Message, Messages, ReceivingHalf};
 
 const READ_BYTES: usize = 256 << 10;
 /// The most bytes of an incomplete answer; a connection that receives more is broken.
@@ -522,5 +522,43 @@ fn keep(held: &mut Vec<u8>, buffer: Option<&Vec<u8>>, rest: Range<usize>) {
     held.clear();
     if !rest.is_empty() {
         held.extend_from_slice(&buffer[rest]);
+    }
+}
+
+impl ReceivingHalf for Inward {
+    fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState) {
+        self.open(line, socket, state);
+    }
+
+    #[inline]
+    fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState) {
+        self.enter(line, sent, keys, state);
+    }
+
+    #[inline]
+    fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState) {
+        let Some(at) = self.lines.get_mut(line as usize) else { return };
+        if at.socket.is_some() && at.ring.has_room(picks.len()) {
+            self.waiting += picks.len() as u64;
+            self.entering = None;
+            let lost = at.ring.push_all(first, picks);
+            (0..lost).for_each(|_| state.score.lost());
+            return;
+        }
+        for (pick, number) in picks.iter().zip(0_u16..) {
+            let number = first.number.wrapping_add(number);
+            let sent = Sent { number, verb: pick.verb, key: pick.key, ..*first };
+            self.enter(line, &sent, &[], state);
+        }
+    }
+
+    fn close_when_idle(&mut self, line: u32, state: &mut DriveState) {
+        let Some(at) = self.lines.get_mut(line as usize) else { return };
+        at.is_closing = true;
+        self.close_if_idle(line, state);
+    }
+
+    fn write_failed(&mut self, line: u32, state: &mut DriveState) {
+        self.broken(line, state);
     }
 }

@@ -16,14 +16,15 @@ use std::sync::Arc;
 
 use net::{Calls, Epoll, Event, Interest, Outbox, Waker};
 
+use super::clock::Clock;
 use super::departures::Departures;
-use super::inward::ReceivingHalf;
+use super::messages::ReceivingHalf;
 use super::pending::Cause;
+use super::plan::{Drive, DriveError, EVENTS_MAX, Mode, Pace};
 use super::score::DriveState;
-use super::{Clock, Drive, DriveError, EVENTS_MAX, Mode, Pace};
-use crate::datagram_batch::DatagramBatch;
-use crate::packets::{InterfaceNeeds, Queues};
-use crate::steer::{Flows, Steering};
+use crate::line::datagram_batch::DatagramBatch;
+use crate::line::packets::{InterfaceNeeds, Queues};
+use crate::target::steer::{Flows, Steering};
 use crate::target::{Ring, Target};
 use crate::wire::{WireRequest, Writer};
 use crate::workload::{Names, Stream, Verb, WorkloadRequest};

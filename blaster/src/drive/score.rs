@@ -3,10 +3,10 @@
 //! Where: both halves write the counts; when the epoch changes, the thread reports its tally.
 //! Invariant: a request counts once as sent, and once as answered or given up.
 
-use super::ThreadSignals;
-use super::inward::Feedback;
 use super::live_counts::{Count, LiveCounts};
+use super::messages::Feedback;
 use super::pending::{Entry, Sent};
+use super::plan::ThreadSignals;
 use crate::measure::{Connections, Tally};
 use crate::wire::Answer;
 use crate::workload::{VERBS, Verb};

@@ -9,14 +9,17 @@ mod packets;
 
 use super::*;
 use crate::reflect::{self, Faults, Plan, RunningServer};
-use crate::steer::{STEERS, Steer};
+use crate::target::Target;
+use crate::target::steer::{STEERS, Steer, Steering};
 use crate::target::{self, Place};
-use crate::wire::PROTOCOLS;
-use crate::workload::Verb;
+use crate::wire::{PROTOCOLS, Protocol};
+use crate::workload::{Names, Verb, Workload};
 use std::collections::BTreeSet;
 use std::num::NonZeroU16;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Time limit of a run, which no run reaches unless it hangs.
 const DEADLINE: Duration = Duration::from_secs(120);

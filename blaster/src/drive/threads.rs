@@ -17,10 +17,12 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use super::inward::{Feedback, Inward, Message, Messages, Options};
+use super::clock::Clock;
+use super::inward::{Inward, Options};
+use super::messages::{Feedback, Message, Messages};
 use super::outward::Outward;
+use super::plan::{Drive, DriveError, Pace};
 use super::score::{DriveState, Score};
-use super::{Clock, Drive, DriveError, Pace};
 use crate::measure::{Connections, Tally};
 
 /// The token of the sending half's epoll or, if there are two threads, of `Exchange::waker`.

@@ -12,9 +12,9 @@
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
 use super::estimate::{Estimate, ROUNDS_MIN, centre, estimate};
-use super::experiment::{Claim, Experiment, Method, Scale, Side, side_of, sides};
+use super::experiment::{Claim, Experiment, Method, Scale};
 use super::figures::{self, Figure, NOT_FOUND, Unit};
-use super::points::{is_at, labels};
+use super::points::{Side, is_at, labels, side_of, sides};
 use super::record::{Missing, Record, Row};
 use super::simulated::is_exact;
 use crate::measure::steady::median;

@@ -4,21 +4,13 @@
 //! axes x servers -> points -> runs of kvblaster -> figures -> claims of the source
 //! ```
 //!
-//! Where: the first step of `kvblaster lab`; `points` expands the axes.
-//! Invariant: a file is refused if it has an unknown field, an axis without points, a claim about
-//! an unknown figure or server, or an unknown placeholder.
+//! Where: the first step of `kvblaster lab`; `check` reads the file, and `points` expands the axes.
+//! Invariant: a file with an unknown field is refused.
 //! Source: the five documents that `Document` lists.
 
-use super::figures;
-use super::points::{self, Words, is_at};
-use super::simulated;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The maximum number of servers of an experiment.
-const SERVERS_MAX: usize = 16;
-/// The maximum number of points of an experiment: the product of its axes' numbers of points.
-const POINTS_MAX: usize = 512;
+use std::fmt;
 
 /// Determines an experiment's points, the time of each measurement, and the number of rounds.
 #[derive(
@@ -175,8 +167,8 @@ pub enum Way {
     LinkXdp,
 }
 
-/// The program of a server. `lab::servers` finds the program's path, and adds the options that set
-/// address, threads and memory.
+/// The program of a server. `installed` finds the program's path, and `servers` adds the options
+/// that set address, threads and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Program {
@@ -272,6 +264,28 @@ fn memory() -> String {
     "1024".to_owned()
 }
 
+/// A value in an experiment's file: a text, or a number, which is used as a text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Words {
+    /// A whole number.
+    Whole(i64),
+    /// A number that is not whole.
+    Number(f64),
+    /// A text.
+    Text(String),
+}
+
+impl fmt::Display for Words {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Words::Whole(number) => number.fmt(out),
+            Words::Number(number) => number.fmt(out),
+            Words::Text(text) => text.fmt(out),
+        }
+    }
+}
+
 /// A parameter that is varied.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -337,7 +351,7 @@ pub struct Drive {
     #[serde(default)]
     pub beside: String,
     /// True if perf samples the servers' CPUs during the run. The share of each kind of work is
-    /// then a figure whose name begins with `profile::PREFIX`.
+    /// then a figure whose name begins with `figures::PREFIX`.
     #[serde(default)]
     pub profile: bool,
 }
@@ -377,123 +391,7 @@ pub struct Claim {
     pub at_most: Option<f64>,
 }
 
-/// The reason why a file is no experiment.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The file is not TOML, or has an unknown field, or lacks a field.
-    #[error("{0}: {1}")]
-    Toml(String, #[source] Box<toml::de::Error>),
-    /// A field has a value that is not allowed, or that contradicts another field.
-    #[error("{0}: {1}")]
-    Wrong(String, String),
-}
-
 impl Experiment {
-    /// Reads an experiment from the text of its file.
-    ///
-    /// # Errors
-    /// The text is no experiment.
-    pub fn parse(name: &str, text: &str) -> Result<Experiment, ExperimentError> {
-        let toml = |error| ExperimentError::Toml(name.to_owned(), Box::new(error));
-        let mut experiment: Experiment = toml::from_str(text).map_err(toml)?;
-        name.clone_into(&mut experiment.name);
-        match experiment.check() {
-            Ok(()) => Ok(experiment),
-            Err(why) => Err(ExperimentError::Wrong(name.to_owned(), why)),
-        }
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let is_named = |name: &&str| self.servers.iter().any(|server| server.name == **name);
-        if self.servers.is_empty() || self.servers.len() > SERVERS_MAX {
-            return Err(format!("servers: give 1 to {SERVERS_MAX} servers"));
-        }
-        if let Some(twice) = (1..self.servers.len())
-            .find(|at| self.servers[..*at].iter().any(|one| one.name == self.servers[*at].name))
-        {
-            return Err(format!("servers: {} is named twice", self.servers[twice].name));
-        }
-        self.servers.iter().try_for_each(Server::check)?;
-        simulated::check(self)?;
-        if self.figures.is_empty() {
-            return Err("figures: give at least one figure".to_owned());
-        }
-        let of_claims = self.claims.iter().map(|claim| &claim.figure);
-        for name in self.figures.iter().map(|figure| &figure.y).chain(of_claims) {
-            if figures::named(name).is_none() {
-                return Err(format!(
-                    "{name}: no such figure; the figures are {}",
-                    figures::listed()
-                ));
-            }
-        }
-        let is_lone_run = self.drive.method == Method::Run && self.drive.beside.is_empty();
-        if self.drive.profile && !(is_lone_run && self.needs.contains(&Need::Perf)) {
-            let why = "drive: `profile` needs the method `run`, no load in `beside`, and `perf` \
-                       in the list `needs`";
-            return Err(why.to_owned());
-        }
-        for claim in &self.claims {
-            if claim.at_least.is_none() && claim.at_most.is_none() {
-                return Err(format!("claims: \"{}\" has neither at_least nor at_most", claim.says));
-            }
-            for side in std::iter::once(&claim.of).chain(&claim.to) {
-                let (server, point) = side_of(side);
-                if !is_named(&server) {
-                    return Err(format!("claims: {server} is no server of this experiment"));
-                }
-                if let Some(point) = point.filter(|at| !self.has_point(at)) {
-                    return Err(format!("claims: {point} is no point of the axes"));
-                }
-            }
-            if sides(claim, &points::labels(self, Scale::Full)).0.is_empty() {
-                return Err(format!("claims: \"{}\" compares a server with itself", claim.says));
-            }
-        }
-        self.check_points()
-    }
-
-    fn check_points(&self) -> Result<(), String> {
-        if self.axes.len() > 2 {
-            return Err("axes: give at most two axes".to_owned());
-        }
-        if let Some(empty) = self.axes.iter().find(|axis| axis.points.is_empty()) {
-            return Err(format!("axes: the axis {} has no points", empty.name));
-        }
-        // The number of points is checked before `points` makes the points, because two long axes
-        // can have more points than fit in memory.
-        let most: usize = self.axes.iter().map(|axis| axis.points.len()).product();
-        if most > POINTS_MAX {
-            return Err(format!(
-                "axes: the product of their numbers of points is {most}; the maximum is \
-                 {POINTS_MAX}"
-            ));
-        }
-        for scale in [Scale::Smoke, Scale::Quick, Scale::Default, Scale::Full] {
-            let all = points::points(self, scale);
-            if all.is_empty() {
-                return Err(
-                    "axes: each axis needs at least one point with scale = \"quick\"".to_owned()
-                );
-            }
-            for (point, server) in
-                all.iter().flat_map(|at| self.servers.iter().map(move |s| (at, s)))
-            {
-                for flags in [&self.drive.flags, &self.drive.prepare, &self.drive.beside] {
-                    point.resolve(flags)?;
-                }
-                for words in server.templates() {
-                    point.resolve(words)?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn has_point(&self, text: &str) -> bool {
-        points::points(self, Scale::Full).iter().any(|point| point.is_at(text))
-    }
-
     /// The name of the horizontal axis.
     #[must_use]
     pub fn x_name(&self) -> &str {
@@ -509,20 +407,6 @@ impl Experiment {
 }
 
 impl Server {
-    fn check(&self) -> Result<(), String> {
-        let of_link = [&self.rps, &self.irq, &self.coalesce_us];
-        if !self.way.is_linked() && of_link.iter().any(|field| !field.is_empty()) {
-            return Err(format!(
-                "servers: {}: rps, irq and coalesce_us need a `way` that begins with `link`",
-                self.name
-            ));
-        }
-        if self.way != Way::Tcp && !self.proxy.is_empty() {
-            return Err(format!("servers: {}: a proxy needs way = \"tcp\"", self.name));
-        }
-        Ok(())
-    }
-
     /// The texts that may contain placeholders.
     pub(crate) fn templates(&self) -> [&str; 14] {
         [
@@ -542,35 +426,4 @@ impl Server {
             &self.pinned,
         ]
     }
-}
-
-/// The name of a server, and the labels of a point at which the server is measured.
-pub(crate) type Side = (String, Vec<String>);
-
-/// Splits a side of a claim into the server's name and the point, if the side names a point.
-pub(crate) fn side_of(side: &str) -> (&str, Option<&str>) {
-    match side.split_once('@') {
-        Some((server, point)) => (server.trim(), Some(point.trim())),
-        None => (side.trim(), None),
-    }
-}
-
-/// Returns the servers and points that `claim.of` and `claim.to` name. Both lists have the same
-/// length: a point without a counterpart in the other list is left out.
-pub(super) fn sides(claim: &Claim, points: &[Vec<String>]) -> (Vec<Side>, Option<Vec<Side>>) {
-    let all = |side: &str| {
-        let (server, point) = side_of(side);
-        let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
-        named.map(|at| (server.to_owned(), at.clone())).collect::<Vec<Side>>()
-    };
-    let Some(to) = &claim.to else { return (all(&claim.of), None) };
-    // The points of a pair differ at most in labels that both sides of the claim name.
-    let named = |side: &str| side_of(side).1.map_or(0, |point| point.split(',').count());
-    let (free, to) = (named(&claim.of).min(named(to)), all(to));
-    let pair = |of: Side| {
-        let to = to.iter().find(|to| to.1[free..] == of.1[free..])?.clone();
-        (of != to).then_some((of, to))
-    };
-    let (of, to) = all(&claim.of).into_iter().filter_map(pair).unzip();
-    (of, Some(to))
 }

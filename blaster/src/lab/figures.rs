@@ -5,9 +5,7 @@
 //! Source: the KV-Cache paper, sections 6.1 and 6.2 (rate, RTT, capacity); Pavlik's thesis,
 //! sections 2.1 and 3.1 (p99, CPU categories); Solarflare's white paper (times of a transaction).
 
-use super::profile::PREFIX;
 use crate::measure::cpu::Categories;
-use crate::measure::steady::reliable_quantile_ns;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::compare::figures::{cpu_seconds, others, user_ns};
@@ -113,6 +111,8 @@ const fn bound(
     Figure { name, unit, less_is_better, is_bound: true, of }
 }
 
+/// The prefix of a figure's name if the figure is the share of a kind of work.
+pub const PREFIX: &str = "profile: ";
 /// The name of the figure for the highest rate with a mean response time below 1 ms.
 pub const CAPACITY_AVG: &str = "capacity, mean < 1 ms";
 
@@ -217,7 +217,7 @@ pub fn beside(figures: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
 }
 
 fn quantile(tally: &VerbTally, quantile: f64) -> Option<f64> {
-    reliable_quantile_ns(&tally.response_ns, quantile)
+    tally.response_ns.reliable_quantile_ns(quantile)
 }
 
 /// Returns the percentile in a figure's name: `p99` for `get p99`. `None` if there is none.

@@ -4,7 +4,8 @@
 //! Invariant: an experiment is one TOML file, so that a new experiment needs no new code.
 //! Source: none.
 
-use super::experiment::{Experiment, ExperimentError};
+use super::check::ExperimentError;
+use super::experiment::Experiment;
 use crate::words::suggestion;
 use include_dir::{Dir, include_dir};
 use std::fs;

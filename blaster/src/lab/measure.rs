@@ -11,21 +11,22 @@
 //! Source: the KV-Cache paper, section 6.1: each run populates again; section 6.2: RTTs are
 //! measured at a rate just below the capacity.
 
+use super::command_line::{MeasureError, has_flag, parsed};
 use super::experiment::{Drive, Method, Program, Scale, Server};
 use super::figures::{self, CAPACITY_AVG};
+use super::installed::ServerError;
 use super::link::Link;
 use super::points::At;
-use super::profile::{ProfileError, Profiler};
+use super::profile::Profiler;
 use super::record::{Row, Started};
-use super::servers::{Group, ServerError, split};
+use super::servers::Group;
 use super::simulated;
-use crate::flags::{self, Refusal, Verb};
+use crate::flags::Verb;
 use crate::launch::on_cpus;
-use crate::measure::check::{NO_ANSWERS, Remark, Verdict};
+use crate::measure::verdict::{NO_ANSWERS, Remark, Verdict};
 use crate::result::RunResult;
 use crate::run::{self, RunError, capacity};
-use crate::simulate::ReportError;
-use crate::words::command_line;
+use crate::words::split;
 
 /// The rate of the run in `Method::BelowCapacity`, as a share of the capacity.
 const BELOW: f64 = 0.95;
@@ -87,32 +88,6 @@ impl Scale {
     }
 }
 
-/// The reason why a row was not measured.
-#[derive(Debug, thiserror::Error)]
-pub enum MeasureError {
-    /// The server cannot run here.
-    #[error(transparent)]
-    Server(#[from] ServerError),
-    /// kvblaster cannot send load to the server.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// The policy cannot be simulated.
-    #[error(transparent)]
-    Simulate(#[from] ReportError),
-    /// The experiment's flags are no command line of kvblaster.
-    #[error("{0}")]
-    Flags(String),
-    /// The servers' CPUs cannot be profiled.
-    #[error(transparent)]
-    Profile(#[from] ProfileError),
-    /// A server ended during the measurement, or answered nothing.
-    #[error("{0}")]
-    Gone(String),
-    /// The user stopped the lab.
-    #[error("the lab was stopped by Ctrl-C or SIGTERM")]
-    Stopped,
-}
-
 /// Measures a server at a point. `known_per_s` is the capacity that an earlier round found.
 ///
 /// # Errors
@@ -124,7 +99,7 @@ pub fn measure(
     (scale, round, known_per_s): (Scale, u32, Option<f64>),
 ) -> Result<(Row, Started), MeasureError> {
     if drive.method == Method::Simulate {
-        return simulated::measure((server, drive), at, (site, round));
+        return simulated::measure((server, drive), at, (site.client_cpus, round));
     }
     let group = Group::start(server, at, site.server_cpus, site.link)?;
     let words = |verb: &str, flags: &str, more: &str| {
@@ -270,27 +245,10 @@ fn objectives(words: &[String]) -> Vec<String> {
     }
 }
 
-/// True if a word begins with the short or the long form of a flag.
-pub(super) fn has_flag(words: &[String], spellings: [&str; 2]) -> bool {
-    words.iter().any(|word| spellings.iter().any(|flag| word.starts_with(flag)))
-}
-
 fn remove(words: &mut Vec<String>, flags: &[&str]) {
     while let Some(at) = words.iter().position(|word| flags.contains(&word.as_str())) {
         words.drain(at..words.len().min(at + 2));
     }
-}
-
-/// Parses the words of a command line. Also returns the command line as text.
-pub(super) fn parsed(words: Vec<String>) -> Result<(Verb, String), MeasureError> {
-    let text = format!("kvblaster {}", command_line(&words));
-    let parsed = flags::parse(std::iter::once("kvblaster".to_owned()).chain(words).map(Into::into));
-    let wrong = |why: String| MeasureError::Flags(format!("{text}: {why}"));
-    let verb = parsed.map_err(|refusal| match refusal {
-        Refusal::Wrong(why) => wrong(why),
-        Refusal::Help(help) => wrong(help.to_string()),
-    })?;
-    Ok((verb, text))
 }
 
 /// Executes a command line in this process. Returns its result, and the command line as text.
@@ -344,14 +302,15 @@ fn as_part<'p>(plan: &'p mut run::Plan, pids: &[u32]) -> Result<&'p run::Plan, R
 /// True after Ctrl-C or SIGTERM.
 pub(super) fn is_stopped() -> bool {
     // Relaxed: the flag publishes no other data.
-    let flags = run::signal_flags();
+    let flags = run::prepare::signal_flags();
     flags.is_ok_and(|flags| flags.stop.load(std::sync::atomic::Ordering::Relaxed))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::check::Severity;
+    use crate::flags;
+    use crate::measure::verdict::Severity;
 
     #[test]
     fn a_larger_scale_takes_longer_and_its_words_are_flags() {

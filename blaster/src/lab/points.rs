@@ -5,35 +5,11 @@
 //! all points of the smaller scales.
 //! Source: none.
 
-use super::experiment::{Experiment, Point, Scale};
-use serde::{Deserialize, Serialize};
+use super::experiment::{Claim, Experiment, Point, Scale};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// The maximum number of points of each axis at the scale `Smoke`.
 const SMOKE_POINTS_MAX: usize = 2;
-
-/// A value in an experiment's file: a text, or a number, which is used as a text.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum Words {
-    /// A whole number.
-    Whole(i64),
-    /// A number that is not whole.
-    Number(f64),
-    /// A text.
-    Text(String),
-}
-
-impl fmt::Display for Words {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Words::Whole(number) => number.fmt(out),
-            Words::Number(number) => number.fmt(out),
-            Words::Text(text) => text.fmt(out),
-        }
-    }
-}
 
 /// A combination of one point of each axis.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -127,6 +103,37 @@ impl At {
 pub(crate) fn is_at(labels: &[String], text: &str) -> bool {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     words.len() <= labels.len() && words.iter().zip(labels).all(|(word, label)| word == label)
+}
+
+/// The name of a server, and the labels of a point at which the server is measured.
+pub(crate) type Side = (String, Vec<String>);
+
+/// Splits a side of a claim into the server's name and the point, if the side names a point.
+pub(crate) fn side_of(side: &str) -> (&str, Option<&str>) {
+    match side.split_once('@') {
+        Some((server, point)) => (server.trim(), Some(point.trim())),
+        None => (side.trim(), None),
+    }
+}
+
+/// Returns the servers and points that `claim.of` and `claim.to` name. Both lists have the same
+/// length: a point without a counterpart in the other list is left out.
+pub(super) fn sides(claim: &Claim, points: &[Vec<String>]) -> (Vec<Side>, Option<Vec<Side>>) {
+    let all = |side: &str| {
+        let (server, point) = side_of(side);
+        let named = points.iter().filter(|at| point.is_none_or(|point| is_at(at, point)));
+        named.map(|at| (server.to_owned(), at.clone())).collect::<Vec<Side>>()
+    };
+    let Some(to) = &claim.to else { return (all(&claim.of), None) };
+    // The points of a pair differ at most in labels that both sides of the claim name.
+    let named = |side: &str| side_of(side).1.map_or(0, |point| point.split(',').count());
+    let (free, to) = (named(&claim.of).min(named(to)), all(to));
+    let pair = |of: Side| {
+        let to = to.iter().find(|to| to.1[free..] == of.1[free..])?.clone();
+        (of != to).then_some((of, to))
+    };
+    let (of, to) = all(&claim.of).into_iter().filter_map(pair).unzip();
+    (of, Some(to))
 }
 
 #[cfg(test)]

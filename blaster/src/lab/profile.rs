@@ -12,11 +12,12 @@
 //! Source: "Performance Analysis of Memcached", section 5.1, whose list the categories extend.
 
 use super::experiment::Scale;
-use super::servers::on_path;
-use crate::flags::cpu_list;
+use super::figures::PREFIX;
+use super::installed::on_path;
 use crate::launch::guard::Guard;
 use crate::launch::status_within;
 use crate::words::grouped;
+use crate::words::values::cpu_list;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
@@ -56,8 +57,6 @@ pub const CATEGORIES: [&str; 17] = [
 const IDLE: &str = "idle";
 /// The category of samples that no row of `symbols.toml` matches.
 pub const UNMAPPED: &str = "unmapped";
-/// The prefix of a figure's name if the figure is the share of a kind of work.
-pub const PREFIX: &str = "profile: ";
 /// Samples a second on each CPU. The number is prime, to stay out of step with periodic work.
 const SAMPLES_PER_S: &str = "3989";
 /// With fewer samples, there is no profile. With this number, the 95 % interval of a share is at

@@ -9,7 +9,7 @@
 //! unlinked before the proxy starts, so no file remains, however the proxy ends.
 //! Source: twemproxy, notes/recommendation.md and README.md ("Configuration").
 
-use super::servers::{ServerError, located, version};
+use super::installed::{ServerError, located, version};
 use crate::launch::{self, PORT};
 use crate::words::command_line;
 use std::fmt::Write;

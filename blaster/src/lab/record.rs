@@ -11,10 +11,10 @@
 
 use super::experiment::{Experiment, Scale};
 use super::points::labels;
-use crate::flags::cpu_list;
 pub use crate::result::SCHEMA;
 use crate::result::machine::Machine;
 use crate::result::{self, ResultError};
+use crate::words::values::cpu_list;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;

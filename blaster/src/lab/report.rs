@@ -13,6 +13,7 @@
 #[cfg(test)]
 mod browser;
 pub mod charts;
+pub mod entry;
 pub mod findings;
 pub mod glossary;
 pub mod knee;
@@ -26,10 +27,10 @@ pub mod section;
 mod tests;
 
 use super::claims::NOISE;
-use super::experiment::Experiment;
 use super::library::{self, LibraryError};
 use super::record::Record;
 use crate::result::{ResultError, put};
+use entry::Entry;
 use markdown::MADE;
 use section::{Section, without_folders};
 use std::collections::BTreeSet;
@@ -63,17 +64,6 @@ pub enum ReportError {
     /// A folder or file cannot be read or removed.
     #[error("{0}: {1}")]
     File(PathBuf, #[source] io::Error),
-}
-
-/// An experiment and its record, of which one may be absent.
-#[derive(Clone, Debug)]
-pub struct Entry {
-    /// The name of the experiment, and of the record's file.
-    pub name: String,
-    /// The experiment. `None` if this kvblaster has no experiment of this name.
-    pub experiment: Option<Experiment>,
-    /// The data. `None` if there are no data; an error if the file cannot be read.
-    pub record: Result<Option<Record>, String>,
 }
 
 /// Reads the records of a folder, and adds the experiments of `library` that have no record. The
@@ -120,13 +110,6 @@ pub fn sections(entries: &[Entry]) -> Vec<Section> {
     let noise = entries.iter().find(|entry| entry.name == NOISE);
     let noise = noise.and_then(|entry| entry.record.as_ref().ok()?.as_ref());
     entries.iter().filter_map(|entry| Section::new(entry, noise)).collect()
-}
-
-/// Replaces each character of a name by `-`, except ASCII letters and digits, `-`, `_` and `.`.
-pub(crate) fn slug(name: &str) -> String {
-    let plain =
-        |one: char| if one.is_ascii_alphanumeric() || "-_.".contains(one) { one } else { '-' };
-    name.chars().map(plain).collect()
 }
 
 /// Writes the page and, if `markdown` names a folder, the Markdown files. Returns a text to print,

@@ -9,12 +9,14 @@
 //! a smoke test. Each limit is tried once.
 //! Source: this project's bench `memory`, which varies the other server's limit.
 
+use super::command_line::MeasureError;
 use super::experiment::{Drive, Scale, Server};
 use super::figures::{MEMORY_LIMIT, RESIDENT};
-use super::measure::{self, MeasureError, Site};
+use super::installed::ServerError;
+use super::measure::{self, Site};
 use super::points::At;
 use super::record::{Row, Started};
-use super::servers::{ServerError, number};
+use super::servers::number;
 use crate::words::whole;
 
 /// The resident memory fits if it differs from `resident_mb` by at most this share.

@@ -11,14 +11,16 @@
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
 use super::card::Pair;
+use super::command_line::MeasureError;
 use super::experiment::{Experiment, Method, Scale, Server};
 use super::figures::{self, CAPACITY_AVG, MEMORY_LIMIT};
-use super::measure::{self, MeasureError, Site};
+use super::installed::ServerError;
+use super::measure::{self, Site};
 use super::points::{At, points};
 use super::profile::ProfileError;
 use super::record::{Missing, Record, SCHEMA};
 use super::resident;
-use super::servers::{self, Group, Place, ServerError};
+use super::servers::{self, Group, Place};
 use super::simulated;
 use crate::result::ResultError;
 use crate::result::manifest::Manifest;

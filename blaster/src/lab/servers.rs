@@ -8,20 +8,18 @@
 
 use super::card::{self, Pair};
 use super::experiment::{Need, Program, Server, Way};
+use super::installed::{ServerError, lacking_of, located, traces, version};
 use super::link::{self, Link, Shape, WIRES_MAX, far_address};
 use super::points::At;
-use super::simulated;
 use super::tuning::Tuning;
 use super::{profile, proxy};
-use crate::flags;
-use crate::launch::{self, LaunchError, PORT, SOCKET};
-use crate::words::command_line;
+use crate::launch::{self, PORT, SOCKET};
+use crate::words::{command_line, split, values};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::env;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The maximum number of processes of one server.
 const INSTANCES_MAX: usize = 64;
@@ -32,20 +30,6 @@ const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 
 /// The address at which `launch` reaches a process.
 const LOOPBACK: &str = "127.0.0.1";
-
-/// The reason why a server cannot be measured here.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The machine or its software lacks something.
-    #[error("{0}")]
-    Lacking(String),
-    /// A process cannot be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// A thread or a CPU cannot be used.
-    #[error("{0}")]
-    System(#[from] io::Error),
-}
 
 /// A server's running processes.
 #[derive(Debug)]
@@ -108,57 +92,6 @@ impl Way {
     }
 }
 
-impl Program {
-    /// Finds the program: at the path in its environment variable, beside kvblaster, or on `PATH`.
-    ///
-    /// # Errors
-    /// The program is not there.
-    pub fn path(self) -> Result<PathBuf, ServerError> {
-        let (variable, file) = match self {
-            Program::Hypostyle => ("HYPOSTYLE", "hypostyle"),
-            Program::Memcached => ("MEMCACHED", "memcached"),
-            Program::Redis => ("REDIS", "redis-server"),
-            Program::BagLru => ("BAG_LRU", ""),
-            Program::Reflect | Program::Policy => return Ok(env::current_exe()?),
-        };
-        let beside = env::current_exe()?.with_file_name(file);
-        if self == Program::Hypostyle && env::var_os(variable).is_none() && beside.is_file() {
-            return Ok(beside);
-        }
-        located(variable, file)
-    }
-}
-
-/// Finds a program: at the path in the environment variable `variable`, or as `file` on `PATH`, if
-/// `file` is not empty.
-pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError> {
-    if let Some(named) = env::var_os(variable) {
-        let path = std::path::absolute(named)?;
-        let lacking = || format!("{variable}={}: there is no such file", path.display());
-        return path.is_file().then(|| path.clone()).ok_or_else(|| lacking_of(lacking()));
-    }
-    let found = (!file.is_empty()).then(|| on_path(file)).flatten();
-    found.ok_or_else(|| match file {
-        "" => lacking_of(format!(
-            "the environment variable {variable} does not name the program's path"
-        )),
-        _ => lacking_of(format!(
-            "{file} is not on PATH, and the environment variable {variable} does not name its path"
-        )),
-    })
-}
-
-pub(super) fn lacking_of(why: String) -> ServerError {
-    ServerError::Lacking(why)
-}
-
-/// Returns the first file of this name in the folders of `PATH`.
-pub(crate) fn on_path(file: &str) -> Option<PathBuf> {
-    let folders = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&folders).map(|folder| folder.join(file));
-    found.into_iter().find(|path| path.is_file())
-}
-
 /// Checks that the machine meets a need. `cards` are the network cards of `--interface`.
 ///
 /// # Errors
@@ -183,7 +116,7 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
             "the KV-Cache paper's baseline is not installed: the environment variable BAG_LRU does \
              not name its path"
         }
-        Need::Traces => return simulated::traces().map(drop),
+        Need::Traces => return traces().map(drop),
         Need::Nutcracker => return located("NUTCRACKER", "nutcracker").map(drop),
         Need::Bypass => {
             "the server needs a library that replaces the kernel's sockets, and a network card \
@@ -332,7 +265,7 @@ fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerEr
 
 /// Returns the elements of `cpus` at these indexes, such as `0-1`.
 fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
-    let places = flags::cpus(places)?;
+    let places = values::cpus(places)?;
     let needs = places.iter().max().map_or(0, |last| last + 1);
     let lacking =
         || format!("the list needs {needs} CPUs, but --server-cpus gives only {}", cpus.len());
@@ -503,16 +436,6 @@ impl Launch {
     }
 }
 
-/// Splits a text into words. Between single quotes, which are removed, spaces do not end a word.
-pub(crate) fn split(text: &str) -> Vec<String> {
-    let mut is_quoted = false;
-    let words = text.split(|one: char| {
-        is_quoted ^= one == '\'';
-        one.is_whitespace() && !is_quoted
-    });
-    words.filter(|word| !word.is_empty()).map(|word| word.replace('\'', "")).collect()
-}
-
 /// Pins each thread of a process to one CPU. The threads take the CPUs in turn.
 fn pin_threads(pid: u32, cpus: &[usize]) -> io::Result<()> {
     let tasks = Path::new("/proc").join(pid.to_string()).join("task");
@@ -528,35 +451,4 @@ fn pin_threads(pid: u32, cpus: &[usize]) -> io::Result<()> {
         let _ = sched_setaffinity(Pid::from_raw(thread), &set);
     }
     Ok(())
-}
-
-/// Returns the name and the version that a program prints for `--version`.
-pub(super) fn version(path: &Path, name: &str) -> Result<String, ServerError> {
-    let output = Command::new(path).arg("--version").output()?;
-    let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let lacking =
-        || lacking_of(format!("{} --version does not print the name {name}", path.display()));
-    version_in(&text, name).ok_or_else(lacking)
-}
-
-/// Finds `name` and its version: `This is nutcracker-0.5.0`, `memcached 1.6.45 (hypostyle 0.1.0)`.
-fn version_in(text: &str, name: &str) -> Option<String> {
-    let own = text[text.find(name)?..].split([')', '\n']).next()?;
-    Some(own.replacen('-', " ", 1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::version_in;
-
-    #[test]
-    fn a_version_is_the_programs_own() {
-        for (text, name, own) in [
-            ("This is nutcracker-0.5.0\n\n", "nutcracker", Some("nutcracker 0.5.0")),
-            ("memcached 1.6.45 (hypostyle 0.1.0)\n", "hypostyle", Some("hypostyle 0.1.0")),
-            ("memcached 1.6.45\n", "hypostyle", None),
-        ] {
-            assert_eq!(version_in(text, name).as_deref(), own);
-        }
-    }
 }

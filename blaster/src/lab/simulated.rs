@@ -9,42 +9,24 @@
 //! requests are a sample, so each round draws other requests.
 //! Source: none; see the crate `simulate`.
 
+use super::command_line::{MeasureError, has_flag, parsed};
 use super::experiment::{Drive, Experiment, Method, Program, Scale, Server};
 use super::figures;
-use super::measure::{MeasureError, Site, has_flag, parsed};
+use super::installed::{ServerError, TRACES, traces};
 use super::points::{self, At};
 use super::record::{Row, Started};
-use super::servers::{ServerError, split};
 use crate::flags::Verb;
 use crate::launch::on_cpus;
 use crate::result::manifest::Manifest;
 use crate::simulate::outcomes;
-use crate::words::quoted;
+use crate::words::{quoted, split};
 use serde_json::json;
 use simulate::contestant::SimulatedPolicy;
-use std::env;
-use std::path::PathBuf;
 
-/// The variable that names the folder with the traces.
-const TRACES: &str = "TRACES";
 /// The beginning of a word in an experiment's flags that names a file in the folder of the traces.
 const IN_TRACES: &str = "$TRACES/";
 /// The short and the long form of the flag by which `kvblaster simulate` draws requests.
 const DRAWING: [&str; 2] = ["-w", "--workload"];
-
-/// Returns the folder with the traces.
-///
-/// # Errors
-/// The variable names no folder.
-pub(super) fn traces() -> Result<PathBuf, ServerError> {
-    let named = env::var_os(TRACES).map(PathBuf::from);
-    let why = match &named {
-        Some(folder) if folder.is_dir() => return Ok(folder.clone()),
-        Some(folder) => format!("{TRACES}={}: there is no such folder", folder.display()),
-        None => format!("the environment variable {TRACES} does not name a folder with traces"),
-    };
-    Err(ServerError::Lacking(why))
-}
 
 /// True if each row of the experiment has the same figures in each round.
 pub(super) fn is_exact(experiment: &Experiment) -> bool {
@@ -96,14 +78,14 @@ fn is_bare(server: &Server) -> bool {
     bare.ok() == serde_json::to_value(server).ok()
 }
 
-/// Simulates a policy at a point.
+/// Simulates a policy at a point, on these CPUs.
 ///
 /// # Errors
 /// The trace is not there, or the flags do not give one trace and one size.
 pub(super) fn measure(
     (server, drive): (&Server, &Drive),
     at: &At,
-    (site, round): (&Site<'_>, u32),
+    (cpus, round): (&[usize], u32),
 ) -> Result<(Row, Started), MeasureError> {
     let mut words = words(server, drive, at).map_err(MeasureError::Flags)?;
     if has_flag(&words, DRAWING) {
@@ -116,7 +98,7 @@ pub(super) fn measure(
     let Verb::Simulate(mut plan) = verb else { return Err(wrong("the command is not simulate")) };
     // `parsed` has added LRU for comparison, but only the server's policy is to be simulated.
     plan.contestants = vec![server.flags.parse().map_err(|why: String| wrong(&why))?];
-    let done = on_cpus(site.client_cpus, || outcomes(&plan, |_, _| ()));
+    let done = on_cpus(cpus, || outcomes(&plan, |_, _| ()));
     let (_, outcomes) = done.map_err(ServerError::System)??;
     let misses = match outcomes.as_slice() {
         [one] => match one.sizes.as_slice() {
@@ -198,9 +180,8 @@ mod tests {
 
     fn measured(flags: &str, policy: &str, round: u32) -> Result<(Row, Started), MeasureError> {
         let experiment = experiment(flags, policy, "").unwrap();
-        let site = Site { server_cpus: &[], client_cpus: &[], link: None };
         let (server, drive) = (&experiment.servers[0], &experiment.drive);
-        measure((server, drive), &At::default(), (&site, round))
+        measure((server, drive), &At::default(), (&[], round))
     }
 
     #[test]

@@ -8,12 +8,10 @@
 
 mod packet_path;
 
-use super::interval::Interval;
+use super::interval::{ACHIEVED_SHARE_MIN, Interval};
+use super::verdict::{GENERATOR_BOUND, LATE_SENDS, NO_ANSWERS, Remark, Severity, Verdict};
 use crate::words::{grouped, time, whole};
-use serde::{Deserialize, Serialize};
 
-/// A server keeps up if it answers at least this share of the offered requests.
-pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
 /// Lateness of up to this number of nanoseconds is blamed on imprecise timers.
 pub const LATENESS_NS_MIN: f64 = 50_000.0;
 /// The generator is blamed for lateness of more than this share of the response time.
@@ -39,16 +37,6 @@ pub const HEADROOM_MIN: f64 = 1.2;
 /// With fewer answers, fewer than ten exceed the 99.9th percentile, which is then unreliable.
 pub const ANSWERS_MIN: u64 = 10_000;
 
-/// Names of the rules that blame the generator.
-const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
-/// Name of the rule that at least one request is answered.
-pub const NO_ANSWERS: &str = "no-answers";
-/// Name of the rule that requests are sent when they are due.
-pub const LATE_SENDS: &str = "late-sends";
-/// Name of the rule that the generator could have sent more: against a server that does no work,
-/// its rate is at least `HEADROOM_MIN` times the measured rate.
-pub const GENERATOR_BOUND: &str = "generator-bound";
-
 /// The kind of loop that drove the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loop {
@@ -56,64 +44,6 @@ pub enum Loop {
     Open,
     /// Each answer lets the client send another request.
     Closed,
-}
-
-/// The effect of a remark on the result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Severity {
-    /// The result does not show what the server can do.
-    Invalid,
-    /// The result is valid, but a reader has to know of the remark.
-    Warning,
-}
-
-/// One finding of the self-check.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remark {
-    /// The rule's name.
-    pub rule: String,
-    /// The effect on the result.
-    pub severity: Severity,
-    /// The finding in words, with advice.
-    pub sentence: String,
-}
-
-/// The findings of the self-check.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Verdict {
-    /// All findings.
-    pub remarks: Vec<Remark>,
-}
-
-impl Verdict {
-    /// True if the result shows what the server can do.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
-        self.why_invalid().is_none()
-    }
-
-    /// The first reason why the result is invalid.
-    #[must_use]
-    pub fn why_invalid(&self) -> Option<&Remark> {
-        self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
-    }
-
-    /// The first remark that blames the generator.
-    #[must_use]
-    pub fn generator_fault(&self) -> Option<&Remark> {
-        self.remarks.iter().find(|remark| GENERATOR_FAULTS.contains(&remark.rule.as_str()))
-    }
-
-    /// True if there is a remark of this rule.
-    #[must_use]
-    pub fn has(&self, rule: &str) -> bool {
-        self.remarks.iter().any(|remark| remark.rule == rule)
-    }
-
-    pub(crate) fn add(&mut self, rule: &str, severity: Severity, sentence: String) {
-        self.remarks.push(Remark { rule: rule.to_owned(), severity, sentence });
-    }
 }
 
 /// Applies all rules to a report.

@@ -5,13 +5,14 @@
 //! Invariant: a merged report has the sums of counts, and the time-weighted means of rates.
 //! Source: the KV-Cache paper, sections 5.2.2 and 6.1; Pavlik's thesis, section 3.1.2.
 
-use super::check::ACHIEVED_SHARE_MIN;
-use super::objective::TimedTally;
 use super::schedule::MergedTally;
-use super::{Tally, watch::Usage};
+use super::tally::{Tally, TimedTally};
+use super::watch::Usage;
 use crate::workload::VERBS;
 use serde::Deserialize;
 
+/// A server keeps up if it answers at least this share of the offered requests.
+pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
 /// A deficit of due requests counts as chance up to this many times the square root of the
 /// requested number. The root is the standard deviation if the gaps between requests are
 /// exponential; Pareto gaps have a greater standard deviation.

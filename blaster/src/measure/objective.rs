@@ -6,8 +6,10 @@
 //! request that was given up counts as later than every answer.
 //! Source: the KV-Cache paper, section 6.
 
-use super::check::Verdict;
-use super::{Tally, Times, VerbTally, schedule};
+use super::schedule;
+use super::tally::{TimedTally, VerbTally};
+use super::times::Times;
+use super::verdict::Verdict;
 use crate::words::{time, whole};
 use crate::workload::{VERBS, Verb};
 use std::fmt;
@@ -60,15 +62,6 @@ pub struct Objective {
      time."
 )]
 pub struct ObjectiveError(String, &'static str);
-
-/// A tally, and the time in which it was counted.
-#[derive(Clone, Copy, Debug)]
-pub struct TimedTally<'a> {
-    /// All counts and times.
-    pub tally: &'a Tally,
-    /// The seconds during which `tally` was counted.
-    pub seconds: f64,
-}
 
 /// The judgement of one objective.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -294,6 +287,7 @@ impl fmt::Display for Objective {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Tally;
 
     /// A thousand GETs took 1 to 1,000 µs, and every tenth missed. Ten SETs took 5 ms and were sent
     /// 5 ms late, and one of the SETs failed.

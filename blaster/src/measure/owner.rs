@@ -6,37 +6,31 @@
 //! other namespaces with this address are searched.
 //! Source: proc_pid_net(5), for sockets' inodes; proc_pid_fd(5), for processes with open sockets.
 
+use crate::target::Place;
 use procfs::net::{TcpNetEntry, TcpState, UdpNetEntry, UdpState, tcp, tcp6, udp, udp6};
 use procfs::process::{FDTarget, Process, all_processes};
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const PROCESSES_MAX: usize = 100_000;
 /// Maximum number of open files that are searched in a process; further files are ignored.
 const FILES_MAX: usize = 1_000_000;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum ServerAddress<'a> {
-    Tcp(SocketAddr),
-    Udp(SocketAddr),
-    Unix(&'a Path),
-}
-
 /// The ascending ids of the processes that serve the address, without other users' processes.
-pub(crate) fn owners(served: ServerAddress<'_>) -> Vec<u32> {
+pub(crate) fn owners(served: &Place) -> Vec<u32> {
     let inodes = match served {
-        ServerAddress::Tcp(address) => {
+        &Place::Tcp(address) => {
             let here = tcp_inodes([tcp(), tcp6()], address);
             let of = |there: &Process| tcp_inodes([there.tcp(), there.tcp6()], address);
             if here.is_empty() { elsewhere(address.ip(), of) } else { here }
         }
-        ServerAddress::Udp(address) => {
+        &Place::Udp(address) | &Place::Xdp(_, address) => {
             let here = udp_inodes([udp(), udp6()], address);
             let of = |there: &Process| udp_inodes([there.udp(), there.udp6()], address);
             if here.is_empty() { elsewhere(address.ip(), of) } else { here }
         }
-        ServerAddress::Unix(path) => {
+        Place::Unix(path) => {
             let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
             unix_inodes(&table, &path.to_string_lossy())
         }
@@ -178,14 +172,14 @@ mod tests {
     fn this_process_is_found_by_what_it_serves() {
         let own = std::process::id();
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert!(owners(ServerAddress::Tcp(tcp.local_addr().unwrap())).contains(&own));
+        assert!(owners(&Place::Tcp(tcp.local_addr().unwrap())).contains(&own));
         let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
-        assert!(owners(ServerAddress::Udp(udp.local_addr().unwrap())).contains(&own));
+        assert!(owners(&Place::Udp(udp.local_addr().unwrap())).contains(&own));
         let folder = std::env::temp_dir().join(format!("kvblaster-owner-{own}"));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("of this");
         let unix = UnixListener::bind(&path).unwrap();
-        assert!(owners(ServerAddress::Unix(&path)).contains(&own));
+        assert!(owners(&Place::Unix(path.clone())).contains(&own));
         drop(unix);
         std::fs::remove_dir_all(&folder).unwrap();
     }

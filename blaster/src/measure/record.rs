@@ -5,15 +5,17 @@
 //! histogram; the figures beside it are for programs that cannot decode histograms.
 //! Source: HdrHistogram's V2 compressed encoding, in base64, as in its interval logs.
 
-use super::times::{DIGITS, FIGURES, Figure};
+use super::interval::Interval;
+use super::tally::{Tally, VerbTally};
+use super::times::{DIGITS, FIGURES, Figure, Times};
 use super::watch::Usage;
-use super::{Interval, Tally, Times, VerbTally};
 use crate::workload::VERBS;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _, V2DeflateSerializer};
 use serde::ser::{self, SerializeMap as _};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::collections::BTreeMap;
 
 /// An encoded histogram with more bytes is refused. kvblaster writes fewer bytes.
 const ENCODED_BYTES_MAX: usize = 1 << 20;
@@ -163,35 +165,27 @@ impl<'de> Deserialize<'de> for Times {
     }
 }
 
-/// The JSON form of tallies: a map from each verb's name to its tally, without unused verbs.
-pub(super) mod by_name {
-    use super::{Deserialize, Deserializer, Serialize, Serializer, VERBS, VerbTally, de};
-    use std::collections::BTreeMap;
+type Tallies = [VerbTally; VERBS.len()];
 
-    type Tallies = [VerbTally; VERBS.len()];
+/// Writes tallies as a map from each verb's name to its tally, without unused verbs.
+pub(super) fn by_name<S: Serializer>(tallies: &Tallies, serializer: S) -> Result<S::Ok, S::Error> {
+    let nothing = VerbTally::default();
+    let named = VERBS.iter().map(|verb| verb.name()).zip(tallies);
+    let used: BTreeMap<&str, &VerbTally> = named.filter(|(_, tally)| **tally != nothing).collect();
+    used.serialize(serializer)
+}
 
-    pub(in super::super) fn serialize<S: Serializer>(
-        tallies: &Tallies,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        let nothing = VerbTally::default();
-        let named = VERBS.iter().map(|verb| verb.name()).zip(tallies);
-        let used: BTreeMap<&str, &VerbTally> =
-            named.filter(|(_, tally)| **tally != nothing).collect();
-        used.serialize(serializer)
+/// Reads the map that `by_name` writes.
+pub(super) fn read_by_name<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Tallies, D::Error> {
+    let mut tallies = Tallies::default();
+    for (name, tally) in BTreeMap::<String, VerbTally>::deserialize(deserializer)? {
+        let at = VERBS.iter().position(|verb| verb.name() == name);
+        let at = at.ok_or_else(|| de::Error::unknown_variant(&name, &["get", "set"]))?;
+        tallies[at] = tally;
     }
-
-    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Tallies, D::Error> {
-        let mut tallies = Tallies::default();
-        for (name, tally) in BTreeMap::<String, VerbTally>::deserialize(deserializer)? {
-            let at = VERBS.iter().position(|verb| verb.name() == name);
-            let at = at.ok_or_else(|| de::Error::unknown_variant(&name, &["get", "set"]))?;
-            tallies[at] = tally;
-        }
-        Ok(tallies)
-    }
+    Ok(tallies)
 }
 
 #[cfg(test)]

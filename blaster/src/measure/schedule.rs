@@ -7,6 +7,7 @@
 
 use super::Tally;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -121,6 +122,17 @@ pub fn span(text: &str) -> Option<Duration> {
     };
     let span = Duration::try_from_secs_f64(figure.parse::<f64>().ok()? * seconds).ok()?;
     (span <= SPAN_MAX).then_some(span)
+}
+
+/// The times that flags may have.
+const TIME: RangeInclusive<Duration> = Duration::from_micros(1)..=Duration::from_secs(3600);
+
+/// Parses a time, such as 500us.
+pub(crate) fn time(text: &str) -> Result<Duration, String> {
+    let time = span(text).filter(|time| TIME.contains(time));
+    time.ok_or_else(|| {
+        format!("must be a time from 1us to an hour, such as 500us, 1ms or 2s, not {text}")
+    })
 }
 
 /// Merges the threads' tallies by epoch.

@@ -7,8 +7,8 @@
 //! mean and the standard deviation by the median and the median absolute deviation. This module
 //! computes both from the figures' logarithms.
 
-use super::check::{Remark, Severity};
-use super::{Interval, Times};
+use super::interval::Interval;
+use super::verdict::{Remark, Severity};
 use crate::words::{grouped, time, whole};
 
 /// The name of the rule that the reports of a run agree.
@@ -20,8 +20,6 @@ const DEVIATIONS_MAX: f64 = 3.5 * 1.4826;
 pub const TIMES_NEAR: f64 = 2.0;
 /// A rate within this factor of the median is never an outlier.
 pub const RATES_NEAR: f64 = 1.25;
-/// A percentile is reported only if at least this many answers took longer.
-pub(crate) const BEYOND_MIN: f64 = 10.0;
 /// A sentence names at most this number of reports, and counts the other ones.
 const NAMED_MAX: usize = 4;
 
@@ -32,12 +30,6 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     let upper = values.get(values.len() / 2)?;
     let lower = values.get((values.len() - 1) / 2)?;
     Some((lower + upper) / 2.0)
-}
-
-/// Returns a percentile of `times`, or `None` if fewer than `BEYOND_MIN` times exceed it.
-pub(crate) fn reliable_quantile_ns(times: &Times, quantile: f64) -> Option<f64> {
-    let is_told = times.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
-    times.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
 }
 
 /// Indices of the reports whose figure is an outlier. A figure within a factor of `near` of the
@@ -64,7 +56,7 @@ const FIGURES: [Figure; 3] = [
     (
         "p99",
         TIMES_NEAR,
-        |report| reliable_quantile_ns(&report.tally.total().response_ns, 0.99),
+        |report| report.tally.total().response_ns.reliable_quantile_ns(0.99),
         time_of,
     ),
     ("mean", TIMES_NEAR, |report| report.tally.total().response_ns.mean_ns(), time_of),

@@ -5,7 +5,9 @@
 //! epoch the sums may differ, because requests are in flight when the epoch begins and ends.
 //! Source: the KV-Cache paper, section 5.2.2: counts, RTT, late responses per request type.
 
-use super::{Connections, Times, record};
+use super::connections::Connections;
+use super::record;
+use super::times::Times;
 use crate::workload::{VERBS, Verb};
 use serde::{Deserialize, Serialize};
 
@@ -144,7 +146,7 @@ impl Refusals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tally {
     /// One tally for each type of request, in the order of `VERBS`.
-    #[serde(with = "record::by_name")]
+    #[serde(serialize_with = "record::by_name", deserialize_with = "record::read_by_name")]
     pub verbs: [VerbTally; VERBS.len()],
     /// Times from the intended to the actual time of sending.
     pub lateness_ns: Times,
@@ -413,6 +415,15 @@ impl VerbTally {
         let ended = self.answered + self.never();
         (ended > 0).then(|| part as f64 / ended as f64)
     }
+}
+
+/// A tally, and the time in which it was counted.
+#[derive(Clone, Copy, Debug)]
+pub struct TimedTally<'a> {
+    /// All counts and times.
+    pub tally: &'a Tally,
+    /// The seconds during which `tally` was counted.
+    pub seconds: f64,
 }
 
 #[cfg(test)]

@@ -4,13 +4,14 @@
 //! Invariant: each time is counted. A time above `TIME_NS_MAX` counts as `TIME_NS_MAX`.
 //! Source: Gil Tene's HdrHistogram, whose V2 format and interval logs other tools read.
 
-use super::steady::reliable_quantile_ns;
 use hdrhistogram::Histogram;
 
 /// The longest time; longer times are recorded as this time.
 pub const TIME_NS_MAX: u64 = 100_000_000_000;
 /// Number of significant decimal digits of each time.
 pub const DIGITS: u8 = 3;
+/// A percentile is reported only if at least this many answers took longer.
+pub(crate) const BEYOND_MIN: f64 = 10.0;
 
 /// A histogram of times, mostly in nanoseconds. The first counted time allocates its memory.
 #[derive(Clone, Debug, Default)]
@@ -100,6 +101,12 @@ impl Times {
         self.some().map(|histogram| histogram.value_at_quantile(quantile))
     }
 
+    /// Returns a percentile, or `None` if fewer than `BEYOND_MIN` times exceed it.
+    pub(crate) fn reliable_quantile_ns(&self, quantile: f64) -> Option<f64> {
+        let is_told = self.len() as f64 * (1.0 - quantile) >= BEYOND_MIN;
+        self.quantile_ns(quantile).filter(|_| is_told).map(|ns| ns as f64)
+    }
+
     /// The histogram, to be written to a file. `None` without times.
     #[must_use]
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
@@ -145,7 +152,7 @@ impl Figure {
     /// Returns the figure of `times`, or `None` if there are too few times for it to be reliable.
     pub(crate) fn reliable_of(self, times: &Times) -> Option<f64> {
         match self {
-            Figure::Quantile(share) => reliable_quantile_ns(times, share),
+            Figure::Quantile(share) => times.reliable_quantile_ns(share),
             other => other.of(times),
         }
     }

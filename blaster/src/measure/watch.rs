@@ -8,9 +8,10 @@
 use super::cpu::{CpuShares, CpuTicks};
 use super::drops::{self, SocketDrops};
 use super::interrupts::InterruptCounts;
-use super::owner::{self, ServerAddress};
+use super::owner;
 use super::process::{ProcessUse, Reading};
-use crate::packets;
+use crate::line::packets;
+use crate::target::Place;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -67,9 +68,9 @@ impl Usage {
 
 impl Watch {
     /// Watches the processes `pids` or, if `pids` is empty, the processes that serve `served`.
-    pub(crate) fn new<'a>(served: impl Iterator<Item = ServerAddress<'a>>, pids: &[u32]) -> Watch {
+    pub(crate) fn new<'a>(served: impl Iterator<Item = &'a Place>, pids: &[u32]) -> Watch {
         let (mut pids, served) = (pids.to_vec(), served.collect::<Vec<_>>());
-        let has_udp = served.iter().any(|one| matches!(one, ServerAddress::Udp(_)));
+        let has_udp = served.iter().any(|one| matches!(one, Place::Udp(_) | Place::Xdp(..)));
         if pids.is_empty() {
             pids.extend(served.into_iter().flat_map(owner::owners));
         }
@@ -168,8 +169,8 @@ mod tests {
     #[test]
     fn this_process_is_seen_as_client_and_server() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let served = ServerAddress::Tcp(listener.local_addr().unwrap());
-        let watch = Watch::new([served].into_iter(), &[]);
+        let served = Place::Tcp(listener.local_addr().unwrap());
+        let watch = Watch::new([served].iter(), &[]);
         assert!(watch.pids.contains(&std::process::id()));
         let before = watch.moment();
         // Loop until the kernel has counted 20 ms of CPU time.
@@ -187,7 +188,7 @@ mod tests {
     fn datagrams_dropped_at_a_socket_are_seen_at_client_and_server_and_only_over_udp() {
         let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         let address = socket.local_addr().unwrap();
-        let watch = Watch::new([ServerAddress::Udp(address)].into_iter(), &[]);
+        let watch = Watch::new([Place::Udp(address)].iter(), &[]);
         let before = watch.moment();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         (0..2000).for_each(|_| _ = sender.send_to(&[0; 8192], address));

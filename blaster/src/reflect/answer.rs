@@ -12,8 +12,12 @@ use protocol::number::{strict_u32, strict_u64};
 use protocol::reply::number;
 use protocol::resp::{self, Decoded, Reply};
 
+/// A connection ends if an incomplete request, without the value of a set, is longer than this.
+pub(super) const HELD_BYTES_MAX: usize = 64 << 10;
+/// The version that the null server reports.
+pub const NAME: &str = "reflect";
 /// Maximum length of a line: a multiget of a thousand keys of 60 bytes each fits.
-const LINE_BYTES_MAX: usize = super::HELD_BYTES_MAX;
+const LINE_BYTES_MAX: usize = HELD_BYTES_MAX;
 /// Opcodes of the binary commands that return a value: get, getq, getk, getkq.
 const GETS: [u8; 4] = [0x00, 0x09, 0x0c, 0x0d];
 /// The commands in `GETS` whose answers contain the key.
@@ -187,7 +191,7 @@ impl Responder {
             b"flush_all" | b"verbosity" => out.add(b"OK\r\n"),
             b"stats" => out.add(b"STAT curr_items 0\r\nEND\r\n"),
             b"version" => {
-                for part in [b"VERSION ", super::NAME.as_bytes(), b"\r\n"] {
+                for part in [b"VERSION ", NAME.as_bytes(), b"\r\n"] {
                     out.add(part);
                 }
             }
@@ -249,7 +253,7 @@ impl Responder {
         let is_get = GETS.contains(&request.opcode);
         let key = if GETKS.contains(&request.opcode) { key } else { &[] };
         let (extras, text): (&[u8], &[u8]) = match request.opcode {
-            VERSION => (&[], super::NAME.as_bytes()),
+            VERSION => (&[], NAME.as_bytes()),
             _ if is_get => (&[0; 4], &value.plain),
             _ => (&[], &[]),
         };

@@ -4,7 +4,7 @@
 //! Invariant: a message's fault depends only on its number, and is counted. A thread holds back at
 //! most one message at a time.
 
-use crate::flags::{number, or};
+use crate::words::values::{number, or};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Periods of faults: one message in `drop_every` is dropped, and so on; 0 means never. If several

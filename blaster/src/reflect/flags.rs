@@ -1,21 +1,23 @@
-//! The flags of the command `reflect`, and the command itself.
+//! The flags of the command `reflect`.
 //!
-//! Where: `flags` and `main` call this module.
-//! Invariant: the actual places where the server listens are printed before the first request.
+//! Where: parsed by `flags`, and read by the server.
+//! Invariant: each flag has the default that `--help` shows.
 
-use super::{Plan, SendMethod};
-use crate::flags::time;
+use super::faults::Faults;
+use super::replies::{SEND_METHODS, SendMethod};
+use crate::measure::schedule::time;
 use crate::target::{Bypass, Place};
-use std::io::{self, Write};
+use crate::words::values::{cpus, number, or};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use std::net::ToSocketAddrs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Time between two checks for Ctrl-C.
-const TICK: Duration = Duration::from_millis(50);
+/// Maximum length of a value in bytes.
+pub const VALUE_BYTES_MAX: usize = 1 << 20;
+/// Maximum number of threads.
+pub const THREADS_MAX: usize = 1024;
 
-pub(super) const ABOUT: &str = "\
+const ABOUT: &str = "\
 Runs a null server, which answers requests of every protocol and stores nothing.
 No real server can be faster on this machine, so the rate measured against the
 null server is the limit of the load generator. The null server can also inject
@@ -23,13 +25,63 @@ faults, to check that a generator measures them correctly. It runs until Ctrl-C.
 
 const FORMS: &str = "HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT or unix:/PATH";
 
-pub(super) fn stall(text: &str) -> Result<(Duration, Duration), String> {
+/// Flags of the server, and of its planned faults.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(before_help = ABOUT)]
+pub struct Plan {
+    /// Address to listen on: HOST:PORT, udp://HOST:PORT, xdp://INTERFACE/HOST:PORT or unix:/PATH.
+    /// Port 0 means any free port. xdp:// uses AF_XDP on all queues of the interface; the interface
+    /// must have a queue for each thread, and no faults can be injected
+    #[arg(required = true, value_name = "PLACE", value_parser = place)]
+    pub places: Vec<Place>,
+    /// Number of threads that answer
+    #[arg(long, short, value_name = "N")]
+    #[arg(value_parser = number(1..=THREADS_MAX), default_value = "1")]
+    pub threads: usize,
+    /// CPUs to pin the threads to, in the order of the threads
+    #[arg(long, value_name = "LIST")]
+    #[arg(value_parser = or("none", Vec::new(), cpus), default_value = "none")]
+    pub cpus: std::vec::Vec<usize>,
+    /// Length of every value in bytes
+    #[arg(long, value_name = "N")]
+    #[arg(value_parser = number(0..=VALUE_BYTES_MAX), default_value = "64")]
+    pub value_bytes: usize,
+    /// How values are sent on a connection. copied: copied into one buffer with the text of the
+    /// reply; gathered: sent from their place in memory (writev); spliced: sent through a pipe
+    /// (vmsplice); referred: sent by reference (MSG_ZEROCOPY), and the values that the kernel
+    /// copied nevertheless are counted
+    #[arg(long, value_name = "WAY", default_value = "copied", conflicts_with = "delay")]
+    #[arg(value_parser = PossibleValuesParser::new(SEND_METHODS.map(|(_, name)| name))
+        .try_map(|name| SendMethod::named(&name).ok_or("this way to send is unknown")))]
+    pub send: SendMethod,
+    /// Time by which every reply is delayed
+    #[arg(long, value_name = "TIME")]
+    #[arg(value_parser = or("none", Duration::ZERO, time), default_value = "none")]
+    pub delay: Duration,
+    /// Stop answering for the time FOR after each time EVERY of answering: 1s,100ms answers for 1
+    /// second, stops for 100 ms, and so on
+    #[arg(long, value_name = "EVERY,FOR", value_parser = stall)]
+    pub stall: Option<(Duration, Duration)>,
+    /// Faults of datagrams.
+    #[command(flatten)]
+    pub faults: Faults,
+    /// UDP: send each value of a multiget in a reply of its own, as memcached does
+    #[arg(long = "apart")]
+    pub is_apart: bool,
+    /// UDP: give each thread its own port, from PORT to PORT + threads - 1. Without this flag all
+    /// threads share one port, and the last two bytes of memcached's UDP header choose the thread
+    /// that answers a request
+    #[arg(long = "port-per-thread")]
+    pub has_ports: bool,
+}
+
+fn stall(text: &str) -> Result<(Duration, Duration), String> {
     let (every, length) = text.split_once(',').ok_or("must be two durations, as in 1s,100ms")?;
     Ok((time(every)?, time(length)?))
 }
 
 /// Parses a place to listen on. Unlike the port of a target, its port may be 0.
-pub(super) fn place(text: &str) -> Result<Place, String> {
+fn place(text: &str) -> Result<Place, String> {
     if let Some(path) = text.strip_prefix("unix:") {
         return Ok(Place::Unix(path.into()));
     }
@@ -52,62 +104,11 @@ pub(super) fn place(text: &str) -> Result<Place, String> {
     }
 }
 
-/// Runs the server until Ctrl-C or SIGTERM.
-///
-/// # Errors
-/// The server cannot listen on a place, or a thread has failed.
-pub fn run(plan: &Plan) -> io::Result<()> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))?;
-    }
-    let running = super::serve(plan)?;
-    let mut out = io::stdout().lock();
-    for place in running.addresses() {
-        writeln!(out, "answering on {}", super::named(place))?;
-    }
-    out.flush()?;
-    // Relaxed: the flag publishes no other data.
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(TICK);
-    }
-    let is_udp = |place: &&Place| matches!(place, Place::Udp(_));
-    let places = running.addresses().iter().filter(is_udp);
-    for (place, received) in places.zip(running.counts().received()) {
-        let Place::Udp(address) = place else { continue };
-        let received: Vec<String> = received.iter().map(u64::to_string).collect();
-        writeln!(
-            out,
-            "udp://{address}: datagrams received by each thread: {}",
-            received.join(" ")
-        )?;
-    }
-    if plan.send == SendMethod::Referred {
-        // Relaxed: the counts are statistics and order nothing.
-        let [referred, copied] = [&running.counts().referred, &running.counts().copied]
-            .map(|count| count.load(Ordering::Relaxed));
-        writeln!(out, "{referred} values sent by reference, of which the kernel copied {copied}")?;
-    }
-    // Relaxed: the count is a statistic and orders nothing.
-    match running.counts().misrouted.load(Ordering::Relaxed) {
-        0 => {}
-        misrouted => {
-            writeln!(
-                out,
-                "{misrouted} datagrams did not reach the thread that the last two bytes of \
-                 memcached's UDP header name"
-            )?;
-        }
-    }
-    running.stop()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::flags::Verb;
     use crate::flags::tests::{parse_words, refused};
-    use crate::reflect::Faults;
 
     #[test]
     fn every_flag_does_what_it_says() {

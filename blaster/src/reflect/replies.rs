@@ -15,8 +15,8 @@ use std::io::{self, IoSlice};
 
 use net::{Calls, Pipe, Stream, WriteResult};
 
-use super::Counts;
 use super::answer::ReplyBuffer;
+use super::counts::Counts;
 
 /// Maximum number of pieces that one writev(2) sends: text and value of 32 replies.
 const PIECES_MAX: usize = 64;

@@ -6,25 +6,29 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use net::{
-    Accepted, BATCH_MAX, Calls, Epoll, Event, Inbox, Interest, Outbox, Peer, ReadResult,
-    SLOT_BYTES_MAX, Stream, Timeout, Waker,
+    Accepted, BATCH_MAX, Calls, Datagrams, Epoll, Event, Inbox, Interest, Listener, Outbox, Peer,
+    ReadResult, SLOT_BYTES_MAX, Stream, Timeout, Waker,
 };
 use protocol::binary::MAGIC_REPLY;
 use protocol::flow;
 use protocol::udp::{self, Header};
 use slab::Slab;
 
-use super::answer::{ReplyBuffer, Responder, Value};
+use super::answer::{HELD_BYTES_MAX, ReplyBuffer, Responder, Value};
+use super::counts::Counts;
 use super::faults::{Fault, Faults, MessageCounter};
+use super::flags::Plan;
 use super::replies::{Broken, ReplyQueue};
-use super::{Counts, HELD_BYTES_MAX, OUT_BYTES_MAX, Plan, Sockets};
-use crate::datagram_batch::DatagramBatch;
+use crate::line::datagram_batch::DatagramBatch;
 use crate::wire::{Protocol, ReadOutcome, Reader};
 
+/// A connection with this number of unsent reply bytes is not read.
+const OUT_BYTES_MAX: usize = 1 << 20;
 const EVENTS_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
 /// Maximum number of batches of datagrams that one turn of the loop receives from a socket.
@@ -37,6 +41,14 @@ const HOLD_MAX: Duration = Duration::from_millis(5);
 const WAKER: u64 = 0;
 /// The first listener's token. Datagram sockets, AF_XDP ports and connections have higher tokens.
 const FIRST: u64 = 1;
+
+/// The sockets of one thread.
+#[derive(Debug, Default)]
+pub(super) struct Sockets {
+    pub(super) listeners: Vec<Arc<Listener>>,
+    pub(super) datagrams: Vec<Datagrams>,
+    pub(super) ports: Vec<net::xdp::Port>,
+}
 
 struct Connection {
     /// Distinguishes connections that have the same number at different times.

@@ -2,11 +2,12 @@
 //!
 //! Where: unit tests of `reflect`. Invariant: every read ends by a deadline.
 
-use super::answer::{ReplyBuffer, Responder, Value};
+use super::answer::{HELD_BYTES_MAX, ReplyBuffer, Responder, Value};
+use super::replies::SEND_METHODS;
 use super::*;
 use net::{Calls, Inbox, Outbox, SLOT_BYTES_MAX};
 use protocol::udp::Header;
-use std::io::{Read, Write};
+use std::io::Read;
 use std::net::TcpStream;
 
 /// Reading or writing fails if it takes longer than this.

@@ -7,7 +7,7 @@
 
 use super::words::escaped;
 use super::{Entry, named, page};
-use crate::measure::check::Severity;
+use crate::measure::verdict::Severity;
 use crate::result::sample;
 use crate::workload::Verb;
 use serde_json::Value;

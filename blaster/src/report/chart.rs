@@ -10,7 +10,7 @@ mod ticks;
 
 use super::table::Table;
 use super::words::escaped;
-use crate::axis::{Axis, Spread};
+use crate::plot::axis::{Axis, Spread};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;

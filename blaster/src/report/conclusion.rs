@@ -3,9 +3,8 @@
 //! Where: the top of the page.
 //! Invariant: only differences greater than the noise are stated. Invalid results are named.
 
-use super::Entry;
+use super::entry::{Entry, remarks_of};
 use super::words::{escaped, shortened};
-use crate::measure::steady::reliable_quantile_ns;
 use crate::run::compare::Comparison;
 use crate::run::text::compared::{findings as sentences, most_telling};
 use crate::words::{grouped, percent, time, whole};
@@ -65,9 +64,7 @@ pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     }
     let doubted: Vec<&str> = entries
         .iter()
-        .filter(|entry| {
-            super::remarks_of(&entry.result).iter().any(|(class, _)| *class == "invalid")
-        })
+        .filter(|entry| remarks_of(&entry.result).iter().any(|(class, _)| *class == "invalid"))
         .map(|entry| entry.name.as_str())
         .collect();
     if !doubted.is_empty() {
@@ -121,7 +118,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
     if let Some(ns) = total.response_ns.quantile_ns(0.5) {
         let _ = write!(text, ", half of them within {}", time(ns));
     }
-    if let Some(ns) = reliable_quantile_ns(&total.response_ns, 0.99) {
+    if let Some(ns) = total.response_ns.reliable_quantile_ns(0.99) {
         let _ = write!(text, ", 99 % of them within {}", time(whole(ns)));
     }
     let failed = all.tally.failure_ratio().filter(|ratio| *ratio > 0.0);

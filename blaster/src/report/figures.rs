@@ -3,13 +3,14 @@
 //! Where: between the tables. Invariant: a chart without data is left out.
 //! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
-use super::Entry;
 use super::bars::{Bar, Bars, Part};
 use super::chart::{Chart, Dot, Line, Ticks};
+use super::entry::Entry;
 use super::words;
-use crate::axis::Spread;
-use crate::measure::steady::{BEYOND_MIN, UNSTEADY};
+use crate::measure::steady::UNSTEADY;
+use crate::measure::times::BEYOND_MIN;
 use crate::measure::{Interval, Times};
+use crate::plot::axis::Spread;
 use crate::search::curve::{Point, Row, median, rows};
 
 /// Maximum number of marks on a curve of latency against throughput.

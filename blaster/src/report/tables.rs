@@ -5,11 +5,11 @@
 //! and bytes have units.
 //! Source: the KV-Cache paper, section 6.2; Pavlik's thesis, chapter 3.
 
-use super::Entry;
+use super::entry::Entry;
 use super::table::Table;
 use super::words::{UNKNOWN, bytes, elided, number, percent, span};
 use crate::measure::process::ProcessUse;
-use crate::measure::steady::{RATES_NEAR, TIMES_NEAR, apart, reliable_quantile_ns};
+use crate::measure::steady::{RATES_NEAR, TIMES_NEAR, apart};
 use crate::measure::{Interval, Times, VerbTally};
 use crate::result::machine::Nic;
 use crate::result::manifest::Manifest;
@@ -61,7 +61,7 @@ fn marked(figure: String, is_unsteady: bool) -> String {
 fn is_unsteady(entry: &Entry, share: f64, times: impl Fn(&Interval) -> Times) -> bool {
     let reports = &entry.result.reports;
     [share, share.min(0.99)].into_iter().any(|share| {
-        !apart(reports, TIMES_NEAR, |report| reliable_quantile_ns(&times(report), share)).is_empty()
+        !apart(reports, TIMES_NEAR, |report| times(report).reliable_quantile_ns(share)).is_empty()
     })
 }
 
@@ -132,7 +132,7 @@ fn responses(report: &Interval) -> Times {
 /// Returns a percentile if enough answers exceed it, or the longest time if `share` is 1.
 fn shown_ns(times: &Times, share: f64) -> Option<f64> {
     match share < 1.0 {
-        true => reliable_quantile_ns(times, share),
+        true => times.reliable_quantile_ns(share),
         false => times.max_ns().map(|ns| ns as f64),
     }
 }

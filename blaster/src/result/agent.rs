@@ -5,7 +5,7 @@
 
 use super::machine::Machine;
 use crate::measure::Interval;
-use crate::measure::check::Verdict;
+use crate::measure::verdict::Verdict;
 use serde::{Deserialize, Serialize};
 
 /// The part that one agent measured.

@@ -197,10 +197,10 @@ fn interrupt_cpus(nic: &Path, interrupts: &Path) -> Option<String> {
         let own = interrupts.join(entry.file_name());
         let list = word(&own.join("effective_affinity_list"));
         let list = list.or_else(|| word(&own.join("smp_affinity_list"))).unwrap_or_default();
-        cpus.extend(crate::flags::cpus(&list).unwrap_or_default());
+        cpus.extend(crate::words::values::cpus(&list).unwrap_or_default());
     }
     let cpus: Vec<usize> = cpus.into_iter().collect();
-    (!cpus.is_empty()).then(|| crate::flags::cpu_list(&cpus))
+    (!cpus.is_empty()).then(|| crate::words::values::cpu_list(&cpus))
 }
 
 fn nic(path: &Path, interrupts: &Path) -> Nic {

@@ -8,10 +8,10 @@
 
 use super::machine::Nic;
 use super::manifest::{Manifest, Setting};
-use crate::flags;
 use crate::measure::Interval;
-use crate::measure::check::{Remark, Severity};
+use crate::measure::verdict::{Remark, Severity};
 use crate::words::grouped;
+use crate::words::values::cpus;
 use std::collections::BTreeSet;
 
 /// The governor under which CPUs always run at their highest frequency.
@@ -80,7 +80,7 @@ fn generator_cpus(manifest: &Manifest) -> BTreeSet<usize> {
 }
 
 fn set(list: &str) -> BTreeSet<usize> {
-    flags::cpus(list).unwrap_or_default().into_iter().collect()
+    cpus(list).unwrap_or_default().into_iter().collect()
 }
 
 /// Returns a remark if one of `cpus` handles a network card's interrupts, and has handled many

@@ -9,18 +9,19 @@
 //! agent. An agent exits when its standard input ends, so no agent outlives the controller.
 //! Source: the KV-Cache paper, section 5.2: traffic generators and their controller.
 
-mod host;
+pub mod host;
 pub(crate) mod parts;
 mod talk;
 #[cfg(test)]
 mod tests;
 
-pub use host::{HostFlags, run as host};
 pub(crate) use parts::{Part, Parts};
 
+use super::error::RunError;
+use super::live;
+use super::plan::Plan;
 use super::servers::Servers;
-use super::workers::{EpochTally, Task, WorkerGroup};
-use super::{Plan, RunError, live};
+use super::task::{EpochTally, Task, WorkerGroup};
 use crate::drive::live_counts::LiveSnapshot;
 use crate::drive::{Mode, Pace};
 use crate::launch::exec_text;
@@ -38,8 +39,6 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 use talk::{AgentFacts, FromAgent, Lines, ORDERS_MAX, SILENCE_MAX, ToAgent};
 
-/// Maximum number of agents in one run.
-pub const AGENTS_MAX: usize = 256;
 /// Time in which an agent's `Hello` must arrive, including ssh's login; else the agent is lost.
 const GREETING_MAX: Duration = Duration::from_secs(10);
 /// Time after which the user learns which agents have not sent `Hello`.
@@ -53,42 +52,6 @@ const END_TICK: Duration = Duration::from_millis(2);
 const WORDS_BYTES_MAX: u64 = 4096;
 /// Maximum number of characters shown of a line of standard error, or of an agent's error.
 const WORDS_CHARS_MAX: usize = 4096;
-
-/// Checks the flags of a run with agents. If `--threads` was not given, makes sure that each agent
-/// has a thread.
-pub(crate) fn check(plan: &mut Plan) -> Result<(), String> {
-    let agents = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
-    if agents as usize > AGENTS_MAX {
-        return Err(format!("--agent: at most {AGENTS_MAX} agents are possible"));
-    }
-    if agents > 0 && !(plan.cpus.is_empty() && plan.receive_cpus.is_empty()) {
-        let why = "--cpus and --receive-cpus: with --agent, add these flags to the agents' \
-                   commands, as in 'kvblaster agent --cpus 0-3'";
-        return Err(why.to_owned());
-    }
-    if plan.agents.iter().any(|command| command.trim().is_empty()) {
-        return Err("--agent: the command is empty; write a command such as 'ssh HOST kvblaster \
-                    agent'"
-            .to_owned());
-    }
-    if plan.threads < agents {
-        if plan.given.iter().any(|given| given.long == "threads") {
-            let why = "this is the number of threads of all agents together, and each agent needs \
-                       a thread";
-            return Err(format!("--threads {}: {why}", plan.threads));
-        }
-        plan.threads = agents;
-    }
-    if plan.workload.per_agent() && agents == 0 {
-        let why = "there are no agents; give --agent, or --keys-per connection";
-        return Err(format!("--keys-per agent: {why}"));
-    }
-    if plan.workload.per_agent() && plan.workload.keys() < u64::from(agents) {
-        let keys = plan.workload.keys();
-        return Err(format!("--keys-per agent: {keys} keys are too few for {agents} agents"));
-    }
-    Ok(())
-}
 
 #[derive(Debug)]
 pub(crate) struct Agents {
@@ -226,7 +189,7 @@ impl Agents {
         }
     }
 
-    fn hosts(&self) -> Vec<String> {
+    pub(crate) fn hosts(&self) -> Vec<String> {
         let host = |agent: &Agent| agent.facts.as_ref().map(|facts| facts.host.clone());
         self.each.borrow().iter().map(|agent| host(agent).unwrap_or_default()).collect()
     }

@@ -7,13 +7,18 @@
 //! are populated again for each trial.
 
 use super::agents::parts;
+use super::context::RunContext;
 use super::course;
+use super::error::RunError;
+use super::judge::changed_servers;
 use super::live::Live;
-use super::workers::RunContext;
-use super::{Plan, RunError, items, prepare_context, record, watch};
+use super::plan::Plan;
+use super::prepare::{prepare_context, watch};
+use super::{items, record};
 use crate::drive::Pace;
 use crate::measure::Interval;
-use crate::measure::check::{Loop, Remark, Severity, Verdict, check};
+use crate::measure::check::{Loop, check};
+use crate::measure::verdict::{Remark, Severity, Verdict};
 use crate::measure::watch::Watch;
 use crate::result::agent::AgentPart;
 use crate::result::{RunResult, SCHEMA};
@@ -66,7 +71,7 @@ pub fn run(plan: &Plan, aim: &SearchPlan) -> Result<RunResult, RunError> {
         };
         live.note(&(noted(point, aim.goals.len()) + &left));
     });
-    let gone = super::changed_servers(&context);
+    let gone = changed_servers(&context);
     let left_behind = items::clean_up(plan, &context, &live);
     if found.is_err() {
         left_behind.iter().for_each(|message| live.note(message));

@@ -13,20 +13,26 @@
 
 pub mod figures;
 
+use super::context::RunContext;
 use super::course::TrafficResult;
+use super::error::RunError;
 use super::flags::{AssertFlags, OutFlags, PaceFlags};
+use super::judge::{GONE, judged};
 use super::live::Live;
-use super::workers::RunContext;
-use super::{GONE, RunError, ServersError, has_cpus, items, judged, live, record, server_address};
-use crate::flags::{CliOption, NUMBERS, cpus, number, or};
+use super::prepare::{has_cpus, prepare_context};
+use super::servers::ServersError;
+use super::{items, live, record};
+use crate::flags::given::CliOption;
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
 use crate::measure::Interval;
-use crate::measure::check::{self, Remark, Severity};
+use crate::measure::check;
 use crate::measure::owner;
+use crate::measure::verdict::{Remark, Severity};
 use crate::reflect;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::{self, ResultError, RunResult};
 use crate::target;
+use crate::words::values::{NUMBERS, cpus, number, or};
 use crate::words::{grouped, percent, time_or_dash};
 use figures::{CONFIDENCE, Row, Series};
 use serde::{Deserialize, Serialize};
@@ -306,7 +312,7 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
         has_own_cpus(target, plan)?;
         // All targets are checked for items of other workloads before any server is filled.
         plan.run.targets = vec![target.clone()];
-        let context = super::prepare_context(&plan.run).map_err(|error| match error {
+        let context = prepare_context(&plan.run).map_err(|error| match error {
             held @ RunError::ForeignItems(_) => CompareError::from(held),
             error => CompareError::Run(target.clone(), error),
         });
@@ -334,7 +340,7 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
     let target = target::parse(name, plan.run.family());
     let target = target.map_err(|error| RunError::Servers(ServersError::Target(error)))?;
     let strays = |pid| Some((pid, record::strays(pid, &plan.server_cpus)?));
-    match owner::owners(server_address(&target)).into_iter().find_map(strays) {
+    match owner::owners(&target.place).into_iter().find_map(strays) {
         Some((pid, may)) => Err(CompareError::Free(name.to_owned(), pid, may)),
         None => Ok(()),
     }

@@ -5,16 +5,19 @@
 //! a failed thread or the last request ends a run early; the earlier measurements are reported.
 //! Source: the KV-Cache paper, section 6.1: six consecutive reports of ten seconds after settling.
 
-use super::agents::Parts;
+use super::agents::{Agents, Parts};
+use super::context::RunContext;
+use super::error::RunError;
 use super::live::Live;
 use super::on_demand::{OnDemandReports, Report};
+use super::plan::Plan;
 use super::stall::{Stall, StallDetector, silence_max};
+use super::task::EpochTally;
 use super::unstored::PopulateCounts;
-use super::workers::{EpochTally, RunContext, Workers};
-use super::{Plan, RunError};
+use super::workers::Workers;
 use crate::drive::{Mode, OUTSTANDING_MAX, Pace};
-use crate::measure::check::{Remark, Severity};
 use crate::measure::schedule::{Collector, MergedTally, Schedule};
+use crate::measure::verdict::{Remark, Severity};
 use crate::measure::warm::WarmUp;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
@@ -171,7 +174,8 @@ pub(crate) fn drive(
     };
     let is_cold = plan.warm.is_some() && !is_on(plan, context, &workers);
     let (agents, on_demand) = (context.agents.as_ref(), OnDemandReports::new(watch, rate_of(pace)));
-    let reporters = (workers.group.reporters(), Parts::new(agents));
+    let hosts = agents.map(Agents::hosts).unwrap_or_default();
+    let reporters = (workers.group.reporters(), Parts::new(hosts));
     let mut builder = ReportBuilder::new(watch, plan.schedule, on_demand, reporters);
     // A report on demand cuts an epoch into two parts, which are long enough for threads to notice.
     let part_min = TICK.min(plan.schedule.report / 4);
@@ -431,7 +435,8 @@ mod tests {
         let schedule = Schedule { reports: 2, ..Schedule::default() };
         let watch = Watch::new(std::iter::empty(), &[]);
         let on_demand = OnDemandReports::new(&watch, None);
-        let mut builder = ReportBuilder::new(&watch, schedule, on_demand, (1, Parts::new(None)));
+        let mut builder =
+            ReportBuilder::new(&watch, schedule, on_demand, (1, Parts::new(Vec::new())));
         builder.ends = (1..=3).map(|nth| (10 * nth * TICK, Usage::default())).collect();
         let epoch = |epoch: u32| {
             let mut tally = Tally::new(0);

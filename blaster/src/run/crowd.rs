@@ -12,9 +12,10 @@
 //! connections the server closed. The crowd's requests are in no tally.
 //! Source: none; slow clients are the usual cause of memory that a server cannot give back.
 
-use super::RunError;
-use crate::measure::check::{Remark, Severity};
+use super::error::RunError;
+use crate::measure::verdict::{Remark, Severity};
 use crate::target::{Place, Target};
+use crate::words::values::number;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -44,12 +45,12 @@ const TICK: Duration = Duration::from_millis(50);
 pub struct CrowdFlags {
     /// In addition to the load, keep this many idle connections open
     #[arg(long, help_heading = "Sending requests", value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX), conflicts_with = "agents")]
+    #[arg(value_parser = number(0..=CROWD_MAX), conflicts_with = "agents")]
     pub idle: u32,
     /// In addition to the load, connect this many slow clients: half of them request long values
     /// and read one byte a second, the others send a long value, one byte a second
     #[arg(long, help_heading = "Sending requests", value_name = "N", default_value_t = 0)]
-    #[arg(value_parser = crate::flags::number(0..=CROWD_MAX), conflicts_with = "agents")]
+    #[arg(value_parser = number(0..=CROWD_MAX), conflicts_with = "agents")]
     pub slow: u32,
 }
 

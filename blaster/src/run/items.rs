@@ -8,14 +8,16 @@
 //! Source: memcached's `stats` (curr_items), `mg`, `flush_all`; Redis's `INFO`, `EXISTS`,
 //! `FLUSHDB`.
 
+use super::context::RunContext;
+use super::error::RunError;
 use super::live::{self, Live};
+use super::plan::Plan;
 use super::servers::Servers;
 use super::stall::StallDetector;
-use super::workers::{RunContext, Workers};
-use super::{Plan, RunError};
+use super::workers::Workers;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
-use crate::result::version::{self, ServerInfo};
+use crate::target::version::{self, ServerInfo};
 use crate::target::{Place, Target};
 use crate::wire::Protocol;
 use crate::words::{clock, grouped, size};

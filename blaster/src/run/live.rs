@@ -11,7 +11,7 @@
 
 mod view;
 
-use super::Plan;
+use super::plan::Plan;
 use crate::drive::live_counts::{Count, LiveSnapshot};
 use crate::measure::Tally;
 use crate::measure::schedule::Schedule;

@@ -11,8 +11,8 @@
 //! up. There is at most one report per `SPACING`; an earlier request waits until then.
 //! Source: the KV-Cache paper, section 5.2.2: counts, throughput, RTT, late responses by type.
 
+use super::context::RunContext;
 use super::live::Live;
-use super::workers::RunContext;
 use crate::measure::Interval;
 use crate::measure::schedule::MergedTally;
 use crate::measure::watch::{Moment, Watch};

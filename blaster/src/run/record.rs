@@ -4,11 +4,11 @@
 //! Invariant: the manifest is sufficient to repeat the run: it contains the whole workload, and
 //! every flag that differs from its default.
 
-use super::Plan;
-use super::workers::RunContext;
+use super::context::RunContext;
+use super::plan::Plan;
 use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
-use crate::result::version::ServerInfo;
+use crate::target::version::ServerInfo;
 use crate::target::{Place, Target};
 use procfs::process::Process;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -97,7 +97,7 @@ fn record(
         Place::Unix(path) => format!("unix {}", path.display()),
     };
     let pids = match plan.server_pids.is_empty() && context.agents.is_none() {
-        true => owner::owners(super::server_address(target)),
+        true => owner::owners(&target.place),
         false => plan.server_pids.clone(),
     };
     TargetRecord {

@@ -4,8 +4,8 @@
 //! Invariant: every error tells the user what to do, for example if no server listens or if the
 //! protocol is wrong.
 
-use crate::result::version::{self, ServerInfo};
-use crate::steer::{Steer, Steering};
+use crate::target::steer::{Steer, Steering};
+use crate::target::version::{self, ServerInfo};
 use crate::target::{self, Family, Place, Ring, Target, TargetError};
 use crate::wire::Protocol;
 use crate::words::size;

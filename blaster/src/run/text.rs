@@ -11,9 +11,10 @@ mod explained;
 pub mod found;
 
 use super::Plan;
-use crate::measure::check::{Remark, Severity};
-use crate::measure::steady::{self, BEYOND_MIN, UNSTEADY, reliable_quantile_ns};
+use crate::measure::steady::{self, UNSTEADY};
+use crate::measure::times::BEYOND_MIN;
 use crate::measure::times::FIGURES;
+use crate::measure::verdict::{Remark, Severity};
 use crate::measure::{Connections, Interval, Times, VerbTally};
 use crate::result::RunResult;
 use crate::result::agent::AgentPart;
@@ -157,7 +158,7 @@ fn reports(out: &mut String, plan: &Plan, intervals: &[Interval]) {
             interval.achieved_per_s(),
             interval.offered_per_s(),
             us(total.response_ns.mean_ns()),
-            us(reliable_quantile_ns(&total.response_ns, 0.99)),
+            us(total.response_ns.reliable_quantile_ns(0.99)),
             us(total.response_ns.max_ns().map(|ns| ns as f64)),
             total.failed(),
             total.late_or_lost(),
@@ -356,7 +357,7 @@ pub(crate) fn agents(out: &mut String, parts: &[AgentPart]) {
     );
     for (number, part) in (1..).zip(parts) {
         let total = part.merged.as_ref().map(|merged| merged.tally.total()).unwrap_or_default();
-        let at = |share| us(reliable_quantile_ns(&total.response_ns, share));
+        let at = |share| us(total.response_ns.reliable_quantile_ns(share));
         let merged = part.merged.as_ref();
         let cpus = merged.and_then(|merged| merged.usage.client).map(|used| used.cpus());
         let began = part.round_trip_ns.map(crate::words::time);

@@ -6,7 +6,7 @@
 
 use super::{Outcome, Trial};
 use crate::measure::Interval;
-use crate::measure::check::{Remark, Severity};
+use crate::measure::verdict::{Remark, Severity};
 use crate::workload::Verb;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};

@@ -4,8 +4,8 @@
 //! Invariant: no line is longer than `COLUMNS`. A curve passes within half a row of each of its
 //! points. Where several curves cross the same cells, their letters alternate.
 
-use crate::axis::{Axis, Spread};
-use crate::text_plot::{COLUMNS, Frame, Plot, span};
+use crate::plot::axis::{Axis, Spread};
+use crate::plot::text::{COLUMNS, Frame, Plot, span};
 use simulate::jobs::{Outcome, Plan};
 use std::fmt::Write;
 

@@ -3,8 +3,7 @@
 //! Where: a part of `flags`. Invariant: `--help` shows the default of each flag.
 
 use super::drawn::KEYS_MAX;
-use crate::flags::{number, one, or};
-use crate::run::flags::workload;
+use crate::words::values::{number, one, or};
 use crate::workload::Workload;
 use simulate::contestant::SimulatedPolicy;
 use simulate::engine::{Budget, Settings};
@@ -131,7 +130,7 @@ impl Plan {
         self.contestants.retain(|contestant| *contestant != SimulatedPolicy::BASELINE);
         self.contestants.insert(0, SimulatedPolicy::BASELINE);
         if let Some(name) = &self.workload_name {
-            let mut drawn = workload(name).map_err(|why| format!("--workload: {why}"))?;
+            let mut drawn = Workload::named(name).map_err(|why| format!("--workload: {why}"))?;
             if let Some(keys) = self.keys {
                 drawn.set("keys", &keys.to_string()).map_err(|error| error.to_string())?;
             }

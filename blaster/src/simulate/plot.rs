@@ -2,7 +2,7 @@
 //!
 //! Where: written to the file that `--svg` names. Invariant: the same as that of `report::chart`.
 
-use crate::axis::Spread;
+use crate::plot::axis::Spread;
 use crate::report::chart::{Chart, Dot, KINDS, Line, Ticks, sheet};
 use crate::report::words;
 use simulate::jobs::{Outcome, Plan};

@@ -7,13 +7,16 @@
 use super::servers::{DrivenServer, ServerStats};
 use super::text::{SizeReport, text};
 use super::{Parameters, memory};
-use crate::exit::Exit;
-use crate::flags::{CliOption, NUMBERS, number, or, time};
+use crate::flags::exit::Exit;
+use crate::flags::given::CliOption;
+use crate::measure::schedule::time;
 use crate::run::compare::checked_start;
-use crate::run::flags::{ProcessFlags, rate};
+use crate::run::flags::ProcessFlags;
 use crate::run::live::tell;
 use crate::run::{self, Plan};
 use crate::search::{Goal, goal};
+use crate::words::values::rate;
+use crate::words::values::{NUMBERS, number, or};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,7 +105,7 @@ impl Sizing {
         // The servers of `--stats` are queried first, so that errors appear before the simulation.
         let said = self.stats.iter().map(|place| Ok((place.clone(), ServerStats::query(place)?)));
         let said = said.collect::<Result<Vec<_>, String>>()?;
-        run::check_room(&mut self.plan).map_err(|error| error.to_string())?;
+        run::prepare::check_room(&mut self.plan).map_err(|error| error.to_string())?;
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         let rate_per_s = self.rate_per_s();
         let parameters = Parameters {

@@ -9,10 +9,10 @@
 use super::{APART_MAX, Memory};
 use crate::launch;
 use crate::measure::Interval;
-use crate::result::version;
 use crate::run::{self, Plan, RunError, capacity};
 use crate::search::bracket::Limit;
 use crate::search::{Goal, SearchPlan};
+use crate::target::version;
 use crate::target::{self, Family};
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -105,7 +105,7 @@ impl DrivenServer {
         (goal, memory): (&Goal, &Memory),
     ) -> Result<Vec<DrivenServer>, RunError> {
         // Relaxed: only the flag itself is read.
-        let stop = run::signal_flags()?.stop;
+        let stop = run::prepare::signal_flags()?.stop;
         let is_stopped = || stop.load(Ordering::Relaxed);
         let mut all = Vec::new();
         for target in std::mem::take(&mut plan.targets) {

@@ -9,7 +9,8 @@
 use protocol::binary::frame::{Decoded, Frame};
 use protocol::binary::{HEADER_BYTES, Header, MAGIC_REQUEST};
 
-use super::{Content, Piece, Positions, ReadOutcome, Tag, TagPosition, WireRequest};
+use super::answer::{Content, Piece, ReadOutcome};
+use super::request::{Positions, Tag, TagPosition, WireRequest};
 use crate::workload::{Names, Verb};
 
 pub(super) const SET: u8 = 0x01;

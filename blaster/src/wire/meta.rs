@@ -12,7 +12,8 @@ use protocol::number::strict_u32;
 use protocol::reply::{Decoded, number};
 use protocol::request::Args;
 
-use super::{Content, Piece, Positions, ReadOutcome, Tag, TagPosition, WireRequest};
+use super::answer::{Content, Piece, ReadOutcome};
+use super::request::{Positions, Tag, TagPosition, WireRequest};
 use crate::workload::{Names, Verb};
 
 #[inline]

@@ -8,7 +8,8 @@
 use protocol::reply::number;
 use protocol::resp::{Decoded, Reply, bulk, bulk_head, command};
 
-use super::{Content, Piece, Positions, ReadOutcome, Tag, TagPosition, WireRequest};
+use super::answer::{Content, Piece, ReadOutcome};
+use super::request::{Positions, Tag, TagPosition, WireRequest};
 use crate::workload::{Names, Verb};
 
 const LINE_END: &[u8] = b"\r\n";

@@ -16,7 +16,7 @@
 
 use protocol::reply::number;
 
-use super::{Positions, Tag, WireRequest};
+use super::request::{Positions, Tag, TagPosition, WireRequest};
 use crate::workload::{DIGITS_MAX, Names, Pattern};
 
 #[derive(Clone, Debug)]
@@ -39,15 +39,6 @@ pub(super) struct Template {
 
 /// Shorter requests are copied with this fixed length, which needs no call of `memcpy`.
 const CHUNK_BYTES: usize = 64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TagPosition {
-    Absent,
-    /// Four bytes in network byte order, at this position.
-    Word(usize),
-    /// Decimal digits, from the first position to before the second position.
-    Digits(usize, usize),
-}
 
 impl Template {
     /// Makes a template from a request of `key` that was `written`. `None` if keys differ in

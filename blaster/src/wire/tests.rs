@@ -6,7 +6,7 @@
 mod quick;
 
 use super::*;
-use crate::workload::Workload;
+use crate::workload::{Verb, Workload};
 use protocol::binary::Header;
 use protocol::request::{Delete, Get, Meta, Store};
 use protocol::resp::{Command, Decoded};

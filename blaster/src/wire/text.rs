@@ -8,7 +8,8 @@
 use protocol::Reply;
 use protocol::reply::{Decoded, number};
 
-use super::{Content, Piece, Positions, ReadOutcome, Tag, TagPosition, WireRequest};
+use super::answer::{Content, Piece, ReadOutcome};
+use super::request::{Positions, Tag, TagPosition, WireRequest};
 use crate::workload::Names;
 
 const END: &[u8] = b"END\r\n";

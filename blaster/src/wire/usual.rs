@@ -9,7 +9,8 @@
 
 use protocol::binary::{HEADER_BYTES, MAGIC_REPLY};
 
-use super::{Tag, binary};
+use super::binary;
+use super::request::Tag;
 
 /// The kind of a usual answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,9 @@
 
 use super::alias::Alias;
 use super::curve::Curve;
-use super::law::Law;
+use super::files::Files;
+use super::law::{Law, Usage};
+use super::limits::WorkloadError;
 use super::random::{below, fraction};
 use simulate::sizes::mix;
 
@@ -15,6 +17,29 @@ use simulate::sizes::mix;
 const HEAD_MAX: u32 = 4096;
 /// Bits that have chosen the tail are hashed with this salt, to give an independent fraction.
 const TAIL_SALT: u64 = 0x7a11_0000;
+
+#[derive(Clone, Debug)]
+pub(crate) struct SampledLaw {
+    pub(crate) law: Law,
+    pub(crate) sampler: IntegerSampler,
+}
+
+impl SampledLaw {
+    pub(crate) fn parse(
+        text: &str,
+        usage: &Usage,
+        files: &Files<'_>,
+    ) -> Result<SampledLaw, WorkloadError> {
+        let law = Law::parse(text, usage, files)?;
+        let whole =
+            IntegerSampler::new(&law).ok_or_else(|| WorkloadError::no_table(usage.name, text))?;
+        Ok(SampledLaw { law, sampler: whole })
+    }
+
+    pub(crate) fn fixed(value: u32) -> SampledLaw {
+        SampledLaw { law: Law::Fixed(f64::from(value)), sampler: IntegerSampler::Fixed(value) }
+    }
+}
 
 #[derive(Clone, Debug)]
 pub(crate) enum IntegerSampler {

@@ -1,12 +1,14 @@
 //! Workloads as TOML files, which contain settings by name.
 //!
-//! Where: called by `Workload::read` and `Workload::to_toml`.
+//! Where: read before a run; printed into manifests and for agents.
 //! Invariant: an error in a file names the line. If a printed workload is read, the result is the
 //! same workload.
 
-use super::files::Files;
+use super::files::{Files, SENT_BYTES_MAX, SentFiles};
+use super::limits::WorkloadError;
+use super::presets;
 use super::settings::SETTINGS;
-use super::{Workload, WorkloadError, presets};
+use super::traffic::Workload;
 use crate::words::suggestion;
 use std::fs::File;
 use std::io::Read;
@@ -18,18 +20,70 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 /// The setting that names a preset. The other settings of a file change this preset.
 const PRESET: &str = "preset";
 
-pub(super) fn read(path: &Path) -> Result<Workload, WorkloadError> {
-    let wrong = |why: String| WorkloadError(format!("{}: {why}", path.display()));
-    let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
-    let mut text = String::new();
-    let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-    read.map_err(|error| wrong(error.to_string()))?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(wrong(format!("the file has more than {FILE_BYTES_MAX} bytes")));
+impl Workload {
+    /// Returns the preset with this name, or the workload in the file with this name.
+    pub(crate) fn named(text: &str) -> Result<Workload, String> {
+        match Workload::preset(text) {
+            Some(workload) => Ok(workload),
+            None if !Path::new(text).exists() => {
+                let (names, meant) = (presets::listed(), suggestion(text, presets::names()));
+                Err(format!("{text} is neither a preset ({names}) nor a file{meant}"))
+            }
+            None => Workload::read(Path::new(text)).map_err(|error| error.to_string()),
+        }
     }
-    let base = path.parent().unwrap_or(Path::new(""));
-    parse(&text, &Files::here(base))
-        .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
+
+    /// Reads a TOML file of settings. If the file has `preset = "NAME"`, the file's other settings
+    /// change this preset. Paths in the file are relative to the file's folder.
+    ///
+    /// # Errors
+    /// The file cannot be read, or a setting is unknown or wrong; the message names the line.
+    pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
+        let wrong = |why: String| WorkloadError(format!("{}: {why}", path.display()));
+        let file = File::open(path).map_err(|error| wrong(error.to_string()))?;
+        let mut text = String::new();
+        let read = file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        read.map_err(|error| wrong(error.to_string()))?;
+        if text.len() as u64 > FILE_BYTES_MAX {
+            return Err(wrong(format!("the file has more than {FILE_BYTES_MAX} bytes")));
+        }
+        let base = path.parent().unwrap_or(Path::new(""));
+        parse(&text, &Files::here(base))
+            .map_err(|(line, why)| WorkloadError(format!("{}:{line}: {why}", path.display())))
+    }
+
+    /// Makes a workload from the output of `to_toml` and the files that a controller has sent.
+    /// Fails if a file is missing or invalid.
+    pub(crate) fn from_sent(text: &str, sent: &SentFiles) -> Result<Workload, WorkloadError> {
+        parse(text, &Files::Sent(sent)).map_err(|(_, why)| WorkloadError(why))
+    }
+
+    /// Returns all settings as TOML for a manifest. Reading the TOML gives the same workload.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        for setting in &SETTINGS {
+            let Some(value) = (setting.get)(self) else { continue };
+            let is_bare = value.parse::<i64>().is_ok_and(|number| number.to_string() == value)
+                || value == "true"
+                || value == "false";
+            let value = if is_bare { value } else { toml::Value::String(value).to_string() };
+            text += &format!("{} = {value}\n", setting.name);
+        }
+        text + &contents(self)
+    }
+}
+
+impl SentFiles {
+    /// Reads the files that `workload` names when it is printed. Fails if the files are too long.
+    pub(crate) fn read(workload: &Workload) -> Result<SentFiles, WorkloadError> {
+        let mut sent = SentFiles::default();
+        for (setting, path) in paths(workload) {
+            let added = sent.add(path, SENT_BYTES_MAX);
+            added.map_err(|why| WorkloadError(format!("{setting}: {}: {why}", path.display())))?;
+        }
+        Ok(sent)
+    }
 }
 
 pub(super) fn parse(text: &str, files: &Files<'_>) -> Result<Workload, (usize, String)> {
@@ -99,7 +153,7 @@ fn listed(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path, &st
     keys.chain(laws)
 }
 
-pub(super) fn paths(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path)> {
+fn paths(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path)> {
     let trace = workload.trace.iter().map(|trace| ("trace", &*trace.path));
     listed(workload).map(|(name, path, _)| (name, path)).chain(trace)
 }
@@ -116,17 +170,4 @@ fn contents(workload: &Workload) -> String {
             &format!("# the trace: {requests} requests for {keys} distinct keys; its md5: {sum}\n");
     }
     text
-}
-
-pub(super) fn print(workload: &Workload) -> String {
-    let mut text = String::new();
-    for setting in &SETTINGS {
-        let Some(value) = (setting.get)(workload) else { continue };
-        let is_bare = value.parse::<i64>().is_ok_and(|number| number.to_string() == value)
-            || value == "true"
-            || value == "false";
-        let value = if is_bare { value } else { toml::Value::String(value).to_string() };
-        text += &format!("{} = {value}\n", setting.name);
-    }
-    text + &contents(workload)
 }

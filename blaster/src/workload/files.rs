@@ -6,7 +6,6 @@
 //! most `SENT_BYTES_MAX` bytes in total; a receiver checks the announced lengths before it reads
 //! files.
 
-use super::{Workload, WorkloadError, file};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -14,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The maximum number of bytes of all files that a controller sends to an agent.
-pub(crate) const SENT_BYTES_MAX: u64 = 64 << 20;
+pub(super) const SENT_BYTES_MAX: u64 = 64 << 20;
 
 /// The files that the settings of a workload may name.
 #[derive(Debug)]
@@ -65,17 +64,7 @@ struct SentFile {
 }
 
 impl SentFiles {
-    /// Reads the files that `workload` names when it is printed. Fails if the files are too long.
-    pub(crate) fn read(workload: &Workload) -> Result<SentFiles, WorkloadError> {
-        let mut sent = SentFiles::default();
-        for (setting, path) in file::paths(workload) {
-            let added = sent.add(path, SENT_BYTES_MAX);
-            added.map_err(|why| WorkloadError(format!("{setting}: {}: {why}", path.display())))?;
-        }
-        Ok(sent)
-    }
-
-    fn add(&mut self, path: &Path, bytes_max: u64) -> Result<(), String> {
+    pub(super) fn add(&mut self, path: &Path, bytes_max: u64) -> Result<(), String> {
         let name = path.display().to_string();
         if self.0.iter().any(|file| file.path == name) {
             return Ok(());

@@ -5,11 +5,11 @@
 //! nanoseconds, the remainder is added to the next gap.
 //! Source: the KV-Cache paper, table 2.
 
-use super::WorkloadError;
 use super::draw::{self, RealSampler};
 use super::files::Files;
 use super::histogram::Histogram;
 use super::law::{Law, Usage};
+use super::limits::WorkloadError;
 use rand_distr::{Distribution, Exp1};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::Rng;

@@ -4,9 +4,10 @@
 //! Invariant: every preset and every form is listed; no line is longer than 80 columns, except for
 //! a long name.
 
+use super::grammar::entries;
 use super::presets::{PRESETS, Preset};
 use super::{gaps, law, popularity};
-use crate::words::{suggestion, wrapped};
+use crate::words::wrapped;
 
 /// Number of characters before the explanations, which are the second column of each list.
 const INDENT: usize = 25;
@@ -26,41 +27,6 @@ pub fn lists() -> String {
         text.extend(entries(grammar).iter().map(|(name, about)| row(name, about)));
     }
     text
-}
-
-/// Splits a grammar into pairs of the names of forms and the explanation of these forms.
-fn entries(grammar: &str) -> Vec<(&str, String)> {
-    let mut entries: Vec<(&str, String)> = Vec::new();
-    for line in grammar.lines() {
-        match entries.last_mut() {
-            Some((_, about)) if line.starts_with(' ') => {
-                about.push(' ');
-                about.push_str(line.trim());
-            }
-            _ => {
-                let (name, about) = line.split_once("  ").unwrap_or((line, ""));
-                entries.push((name, about.trim().to_owned()));
-            }
-        }
-    }
-    entries
-}
-
-/// Returns the end of an error text: the form of the distribution `kind`, or, if the grammar has no
-/// such distribution, a suggestion of the name that was probably meant.
-pub(super) fn form(grammar: &str, kind: &str) -> String {
-    let entries = entries(grammar);
-    let forms = || entries.iter().flat_map(|(names, _)| names.split(", "));
-    let name_end = |form: &str| form.find([':', '[']).unwrap_or(form.len());
-    match forms().find(|form| form[..name_end(form)] == *kind) {
-        Some(form) if form == kind => String::new(),
-        Some(form) => format!("; the form is {form}"),
-        // Forms with capital letters (`N`, `A-B`) stand for numbers, so they are not suggested.
-        None => {
-            let is_name = |name: &&str| !name.contains(|one: char| one.is_ascii_uppercase());
-            suggestion(kind, forms().map(|form| &form[..name_end(form)]).filter(is_name))
-        }
-    }
 }
 
 fn row(name: &str, about: &str) -> String {

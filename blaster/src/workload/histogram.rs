@@ -5,9 +5,10 @@
 //! error in a file names the line.
 //! Source: the KV-Cache paper, section 5.2.2: inverse transform sampling of histograms.
 
-use super::WorkloadError;
 use super::alias::WEIGHTS_MAX;
 use super::files::Files;
+use super::grammar::number;
+use super::limits::WorkloadError;
 use crate::words::hex;
 use md5::{Digest, Md5};
 use std::io::Read;
@@ -66,7 +67,7 @@ impl Histogram {
             else {
                 return Err((line, format!("a row must be VALUE WEIGHT: {row}")));
             };
-            let value = super::law::number(word);
+            let value = number(word);
             let weight = match weight.parse::<f64>() {
                 Err(_) if value.is_none() && histogram.pairs.is_empty() => continue,
                 Ok(weight) if (0.0..=WEIGHT_MAX).contains(&weight) => weight,

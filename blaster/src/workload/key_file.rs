@@ -7,7 +7,7 @@
 //! order of the keys' popularity.
 
 use super::files::Files;
-use super::{KEY_BYTES_MAX, WorkloadError};
+use super::limits::{KEY_BYTES_MAX, WorkloadError};
 use crate::words::hex;
 use md5::{Digest, Md5};
 use std::collections::HashMap;

@@ -6,12 +6,11 @@
 //! Source: the KV-Cache paper, table 2. In the table's two Pareto rows, scale and shape are
 //! swapped, compared with the publication from which the rows come (see `curve`).
 
-use super::WorkloadError;
 use super::curve::{Curve, Form};
 use super::files::Files;
-use super::help::form;
+use super::grammar::{form, number};
 use super::histogram::Histogram;
-use crate::words::without_suffix;
+use super::limits::WorkloadError;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -175,12 +174,6 @@ impl Law {
             Law::File(_, histogram) => ends(histogram.pairs()),
         }
     }
-}
-
-/// Parses a finite number, which may have the suffix k, m or g.
-pub(crate) fn number(text: &str) -> Option<f64> {
-    let starts = text.starts_with(|first: char| first.is_ascii_digit() || "-.".contains(first));
-    without_suffix(text).parse().ok().filter(|value: &f64| starts && value.is_finite())
 }
 
 fn list(text: &str) -> Result<Law, String> {

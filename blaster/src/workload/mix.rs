@@ -5,9 +5,10 @@
 //! Source: the KV-Cache paper, table 2 (`Drawn`); memtier_benchmark, the OpenOnload test (`Dealt`).
 
 use super::files::Files;
+use super::grammar::number;
 use super::histogram::Histogram;
-use super::law::number;
-use super::{VERBS, Verb, WorkloadError};
+use super::limits::WorkloadError;
+use super::request::{VERBS, Verb};
 use std::fmt;
 
 const WEIGHT_MAX: f64 = 1e12;

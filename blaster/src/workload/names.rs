@@ -18,9 +18,10 @@
 
 use super::draw::IntegerSampler;
 use super::key_file::KeyFile;
+use super::limits::KEY_BYTES_MAX;
 use super::random::{hash, seed_for, usage};
 use super::replay::Replay;
-use super::{KEY_BYTES_MAX, Workload};
+use super::traffic::Workload;
 use std::sync::Arc;
 
 /// The size of the pool from which values are copied, small enough for a core's cache. The letters

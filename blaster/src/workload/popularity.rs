@@ -7,12 +7,11 @@
 //! Source: the KV-Cache paper, section 5.2.2 and table 2 (power law over buckets);
 //! memtier_benchmark (Gaussian); see `zipf` for Zipf.
 
-use super::WorkloadError;
 use super::alias::{Alias, WEIGHTS_MAX};
 use super::files::Files;
-use super::help::form;
+use super::grammar::{form, number};
 use super::histogram::Histogram;
-use super::law::number;
+use super::limits::WorkloadError;
 use super::random::{Shuffle, below, seed_for, usage};
 use super::zipf::Zipf;
 use rand_distr::{Distribution, StandardNormal};

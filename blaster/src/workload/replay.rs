@@ -6,7 +6,8 @@
 //! Source: the CSV format of Twitter's cache-trace (Yang et al., OSDI 2020), and `simulate::trace`.
 
 use super::files::Files;
-use super::{EXPTIME_S_MAX, VALUE_BYTES_MAX, Verb, WorkloadError};
+use super::limits::{EXPTIME_S_MAX, VALUE_BYTES_MAX, WorkloadError};
+use super::request::Verb;
 use crate::words::hex;
 use md5::{Digest, Md5};
 use simulate::trace::Trace;

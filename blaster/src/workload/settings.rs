@@ -3,18 +3,18 @@
 //! Where: used before a run. Invariant: if the printed value of a setting is parsed, the result is
 //! the same value.
 
-use super::draw::IntegerSampler;
+use super::draw::SampledLaw;
 use super::files::Files;
 use super::gaps::{Gap, GapSampler};
 use super::key_file::KeyFile;
-use super::law::{Law, Usage};
+use super::law::Usage;
+use super::limits::{BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, VALUE_BYTES_MAX, WorkloadError};
 use super::mix::Mix;
 use super::popularity::{Popularity, Table};
+use super::presets;
 use super::replay::Replay;
-use super::{
-    BATCH_MAX, EXPTIME_S_MAX, KEYS_MAX, KEYS_PER, VALUE_BYTES_MAX, Workload, WorkloadError,
-};
-use crate::words::without_suffix;
+use super::traffic::{KEYS_PER, Workload};
+use crate::words::{suggestion, without_suffix};
 use std::sync::Arc;
 
 /// One setting: `--NAME VALUE`, or `NAME = VALUE` in a file.
@@ -197,7 +197,7 @@ pub const SETTINGS: [Setting; 19] = [
         help: "Distribution of the times between requests, in an open loop (see the forms below)",
         set: |to, text, files| {
             let gap = Gap::parse(text, files)?;
-            let pace = GapSampler::new(&gap).ok_or_else(|| no_table("gap", text))?;
+            let pace = GapSampler::new(&gap).ok_or_else(|| WorkloadError::no_table("gap", text))?;
             (to.gap, to.gap_sampler) = (gap, pace);
             Ok(())
         },
@@ -262,21 +262,41 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|setting| setting.name)
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct SampledLaw {
-    pub(crate) law: Law,
-    pub(crate) sampler: IntegerSampler,
-}
-
-impl SampledLaw {
-    fn parse(text: &str, usage: &Usage, files: &Files<'_>) -> Result<SampledLaw, WorkloadError> {
-        let law = Law::parse(text, usage, files)?;
-        let whole = IntegerSampler::new(&law).ok_or_else(|| no_table(usage.name, text))?;
-        Ok(SampledLaw { law, sampler: whole })
+impl Workload {
+    /// Returns the workload of the preset with this name (see `presets`).
+    #[must_use]
+    pub fn preset(name: &str) -> Option<Workload> {
+        let preset = presets::PRESETS.iter().find(|preset| preset.name == name)?;
+        let mut workload = Workload::default();
+        let mut rows = preset.settings();
+        rows.try_for_each(|(name, value)| workload.set(name, value)).ok()?;
+        Some(workload)
     }
 
-    pub(crate) fn fixed(value: u32) -> SampledLaw {
-        SampledLaw { law: Law::Fixed(f64::from(value)), sampler: IntegerSampler::Fixed(value) }
+    /// Changes one setting, as a flag `--name value` does. Paths are relative to the working
+    /// directory.
+    ///
+    /// # Errors
+    /// There is no such setting, or the setting cannot have this value. The workload is then
+    /// unchanged.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
+        self.set_from(name, value, &Files::here(""))
+    }
+
+    pub(super) fn set_from(
+        &mut self,
+        name: &str,
+        value: &str,
+        files: &Files<'_>,
+    ) -> Result<(), WorkloadError> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            let (listed, meant) = (names().collect::<Vec<_>>(), suggestion(name, names()));
+            return Err(WorkloadError(format!(
+                "{name}: no such setting; the settings are {}{meant}",
+                listed.join(", ")
+            )));
+        };
+        (setting.set)(self, value.trim(), files)
     }
 }
 
@@ -306,10 +326,5 @@ fn table(
     popularity: &Popularity,
     keys: u64,
 ) -> Result<Arc<Table>, WorkloadError> {
-    popularity.table(keys).map(Arc::new).ok_or_else(|| no_table(name, text))
-}
-
-fn no_table(name: &str, text: &str) -> WorkloadError {
-    let why = "all weights of the resulting distribution are 0 or too large";
-    WorkloadError(format!("{name}: {text}: {why}"))
+    popularity.table(keys).map(Arc::new).ok_or_else(|| WorkloadError::no_table(name, text))
 }

@@ -9,7 +9,7 @@
 use net::Datagram;
 use protocol::udp::Header;
 
-use super::super::Clock;
+use super::super::clock::Clock;
 use super::super::pending::{Entry, STRUCK, State};
 use super::super::score::{DriveState, Outcome};
 use super::{InLine, Inward, place_of};

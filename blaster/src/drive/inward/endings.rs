@@ -82,7 +82,7 @@ impl Inward {
 
     /// Ends requests that have waited longer than the timeout. On a stream, a missing answer blocks
     /// all later answers, so the whole connection is given up.
-    pub(in super::super) fn expire(&mut self, now_ns: u64, state: &mut DriveState) {
+    pub(crate) fn expire(&mut self, now_ns: u64, state: &mut DriveState) {
         let Some(late_ns) = now_ns.checked_sub(self.options.timeout_ns) else { return };
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
@@ -130,7 +130,7 @@ impl Inward {
         }
     }
 
-    pub(in super::super) fn finish(&mut self, state: &mut DriveState) {
+    pub(crate) fn finish(&mut self, state: &mut DriveState) {
         for line in 0..self.lines.len() {
             let Ok(line) = u32::try_from(line) else { return };
             while self.lines[line as usize].socket.as_ref().is_some_and(Socket::is_datagrams)

@@ -19,12 +19,12 @@ use std::sync::Arc;
 use net::xdp::Peer;
 use net::{Calls, Epoll, Interest, Timeout};
 
-use super::super::Clock;
+use super::super::clock::Clock;
 use super::super::score::DriveState;
 use super::Inward;
 use super::datagrams::BATCHES_MAX;
 use crate::line::Socket;
-use crate::packets::{Packets, Queues};
+use crate::line::packets::{Packets, Queues};
 
 /// The epoll token of the first queue. The tokens of lines are lower.
 const FIRST_TOKEN: u64 = 1 << 32;
@@ -94,7 +94,7 @@ impl Inward {
     /// Begins a turn: reads the packets that have arrived. Returns true if the caller must not call
     /// epoll, because packets were found or the thread does not sleep.
     #[inline]
-    pub(in super::super) fn poll_queues(
+    pub(crate) fn poll_queues(
         &mut self,
         limit: Timeout,
         clock: &Clock,

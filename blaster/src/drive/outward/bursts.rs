@@ -6,9 +6,9 @@
 //! Source: none. Without bursts a GET costs 46 to 74 % more instructions (`bench drive` under
 //! callgrind, 32 requests in flight, all four protocols).
 
-use super::super::DriveError;
-use super::super::inward::ReceivingHalf;
+use super::super::messages::ReceivingHalf;
 use super::super::pending::{Cause, Pick, Sent};
+use super::super::plan::DriveError;
 use super::super::score::DriveState;
 use super::lines::Phase;
 use super::{BURST_MAX, Outward, RequestState, Source};

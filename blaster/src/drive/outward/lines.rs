@@ -10,14 +10,15 @@ use std::time::Duration;
 
 use net::{Event, Interest, Obstacle, Timeout};
 
-use super::super::inward::ReceivingHalf;
+use super::super::clock::Clock;
+use super::super::messages::ReceivingHalf;
 use super::super::pending::{Cause, Sent};
+use super::super::plan::DriveError;
 use super::super::score::DriveState;
-use super::super::{Clock, DriveError};
 use super::{Outward, RequestState, WAKER_TOKEN};
+use crate::line::packets::Packets;
 use crate::line::{self, FlushOutcome, Socket};
-use crate::packets::Packets;
-use crate::steer;
+use crate::target::steer;
 use crate::target::{Bypass, Place};
 use crate::wire::{WireRequest, Writer};
 
@@ -150,7 +151,7 @@ impl Outward {
         }
     }
 
-    pub(in super::super) fn open_all(
+    pub(crate) fn open_all(
         &mut self,
         now_ns: u64,
         state: &mut DriveState,
@@ -163,7 +164,7 @@ impl Outward {
         Ok(())
     }
 
-    pub(in super::super) fn establish(
+    pub(crate) fn establish(
         &mut self,
         clock: &Clock,
         state: &mut DriveState,
@@ -262,7 +263,7 @@ impl Outward {
         }
     }
 
-    pub(in super::super) fn handle_events(
+    pub(crate) fn handle_events(
         &mut self,
         limit: Timeout,
         clock: &Clock,
@@ -315,7 +316,7 @@ impl Outward {
         }
     }
 
-    pub(in super::super) fn tick(
+    pub(crate) fn tick(
         &mut self,
         now_ns: u64,
         state: &mut DriveState,
@@ -341,12 +342,7 @@ impl Outward {
     /// Open loop: gives up requests that have been due for longer than `patience_ns` because no
     /// connection accepted them. A request that is late because this program is slow is sent
     /// nevertheless.
-    pub(in super::super) fn give_up(
-        &mut self,
-        now_ns: u64,
-        patience_ns: u64,
-        state: &mut DriveState,
-    ) {
+    pub(crate) fn give_up(&mut self, now_ns: u64, patience_ns: u64, state: &mut DriveState) {
         let Some(late_ns) = now_ns.checked_sub(patience_ns) else { return };
         // The loop's requests fell due since the last call, so the rate limits the number of turns.
         while self.is_open
@@ -369,7 +365,7 @@ impl Outward {
 
     /// Sends written requests, with one call per line or AF_XDP queue. False if there were none.
     #[inline]
-    pub(in super::super) fn flush(
+    pub(crate) fn flush(
         &mut self,
         state: &mut DriveState,
         receiver: &mut impl ReceivingHalf,

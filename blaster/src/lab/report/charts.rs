@@ -9,14 +9,14 @@
 //! the title. A chart has at most `KINDS` lines, unless there are more servers.
 //! Source: none.
 
+use super::entry::slug;
 use super::glossary::meaning;
-use super::slug;
-use crate::axis::Spread;
 use crate::lab::estimate::{Estimate, estimate};
 use crate::lab::experiment::{self, Experiment};
+use crate::lab::figures::PREFIX;
 use crate::lab::figures::{self, Unit};
-use crate::lab::profile::PREFIX;
 use crate::lab::record::Record;
+use crate::plot::axis::Spread;
 use crate::report::chart::{Chart, Dot, Format, KINDS, Line, Ticks};
 use crate::report::table::Table;
 use crate::report::words::{self, UNKNOWN};

@@ -9,8 +9,8 @@
 use crate::lab::claims::{VOID, doubt, noise_of, quantity};
 use crate::lab::estimate::{self, Estimate};
 use crate::lab::experiment::Experiment;
+use crate::lab::figures::PREFIX;
 use crate::lab::figures::{self, Figure};
-use crate::lab::profile::PREFIX;
 use crate::lab::record::{Record, Row};
 use crate::lab::simulated::is_exact;
 use std::collections::BTreeMap;

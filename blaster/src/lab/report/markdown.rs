@@ -10,7 +10,7 @@
 //! `MADE`, so that a later report knows the files that it may replace or remove.
 //! Source: the specification of GitHub Flavored Markdown.
 
-use super::Entry;
+use super::entry::Entry;
 use super::noise;
 use super::overview::{self, READING, SUBJECT};
 use super::section::Section;

@@ -6,7 +6,7 @@
 //! records, all its values are listed.
 //! Source: none.
 
-use super::Entry;
+use super::entry::Entry;
 use super::section::{Section, class, processor, source};
 use crate::lab::claims::Verdict;
 use crate::lab::record::Record;

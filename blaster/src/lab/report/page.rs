@@ -4,7 +4,7 @@
 //! Invariant: all texts of records and experiments are escaped.
 //! Source: WCAG 2.2, see `report`.
 
-use super::Entry;
+use super::entry::Entry;
 use super::noise;
 use super::overview::{self, READING, SUBJECT};
 use super::section::{Section, class};
@@ -105,15 +105,10 @@ fn figures(out: &mut String, section: &Section) {
 /// Writes the method and the findings of the source.
 fn source(out: &mut String, section: &Section) {
     let Some(experiment) = &section.experiment else { return };
-    let found: String = experiment
-        .found
-        .iter()
-        .map(|one| format!("<li>{}</li>", escaped(&sentence(one))))
-        .collect();
+    list(out, "Findings of the source", &experiment.found);
     let _ = writeln!(
         out,
-        "<div class=\"findings\"><h3>Findings of the source</h3><ul>{found}</ul></div>\n\
-         <details><summary>Method of the source, and differences here</summary><p>{}</p>",
+        "<details><summary>Method of the source, and differences here</summary><p>{}</p>",
         escaped(&sentence(&experiment.did))
     );
     if !experiment.differs.is_empty() {

@@ -6,10 +6,10 @@
 //! Source: "Performance Analysis of Memcached", section 5.1.
 
 use super::charts::{Cell, cell, told};
-use super::slug;
+use super::entry::slug;
 use crate::lab::experiment::Experiment;
+use crate::lab::figures::PREFIX;
 use crate::lab::figures::{self, Unit};
-use crate::lab::profile::PREFIX;
 use crate::lab::record::Record;
 use crate::report::bars::{Bar, Bars, Part};
 use crate::report::chart::KINDS;

@@ -4,15 +4,15 @@
 //! Invariant: the texts of a section have no markup. Each readable record has a section.
 //! Source: none.
 
-use super::Entry;
 use super::charts::charts;
+use super::entry::Entry;
+use super::entry::slug;
 use super::findings::{compared, remarks};
 use super::knee::knees;
 use super::profile::profile;
-use super::slug;
 use crate::lab::claims::{Judged, NOISE, Verdict, judge, noise_for};
 use crate::lab::experiment::Experiment;
-use crate::lab::profile::PREFIX;
+use crate::lab::figures::PREFIX;
 use crate::lab::record::Record;
 use crate::report::bars::Bars;
 use crate::report::chart::Chart;

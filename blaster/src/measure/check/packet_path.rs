@@ -5,9 +5,9 @@
 //! Source: Pavlik's thesis, chapter 3: the CPU that handles a card's interrupts is full long before
 //! the server.
 
-use super::{Severity, Verdict};
 use crate::measure::Interval;
 use crate::measure::cpu::Core;
+use crate::measure::verdict::{Severity, Verdict};
 use crate::words::grouped;
 
 /// A CPU is full of soft interrupts if they take more than this share of its time.

@@ -6,7 +6,7 @@
 //! Source: none.
 
 use super::{Format, LEFT, LETTER, RIGHT, WIDTH, across};
-use crate::axis::{Axis, Spread};
+use crate::plot::axis::{Axis, Spread};
 use crate::report::words::elided;
 
 /// Maximum number of rows of labels below a chart.

@@ -6,13 +6,16 @@
 
 use super::parts;
 use super::talk::{self, AgentFacts, FromAgent, Lines, MESSAGES_MAX, SILENCE_MAX, ToAgent};
-use crate::exit::Exit;
-use crate::flags::{cpus, or};
+use crate::flags::exit::Exit;
 use crate::measure::schedule::{Collector, MergedTally};
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::result::machine::Machine;
+use crate::run::context::RunContext;
+use crate::run::prepare::has_cpus;
 use crate::run::servers::Servers;
-use crate::run::workers::{RunContext, Task, Threads, WorkerGroup};
+use crate::run::task::{Task, WorkerGroup};
+use crate::run::workers::Threads;
+use crate::words::values::{cpus, or};
 use crate::workload::{Names, SentFiles, Workload};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -197,7 +200,7 @@ impl Agent<'_> {
             return Err("--spin: not possible for an agent with --receive-cpus".to_owned());
         }
         let cpus: [(_, &[usize]); 2] = [("cpus", &task.cpus), ("receive-cpus", &task.receive_cpus)];
-        crate::run::has_cpus(&cpus).map_err(|error| error.to_string())?;
+        has_cpus(&cpus).map_err(|error| error.to_string())?;
         let workload = sent_workload(toml, files)?;
         let servers = Servers::find(&task.targets, task.family, task.protocol, task.steered);
         let servers = servers.map_err(|error| error.to_string())?;
@@ -208,7 +211,7 @@ impl Agent<'_> {
             machine: Machine::here(),
             host: parts::this_host(),
         };
-        let watch = Watch::new(servers.targets.iter().map(crate::run::server_address), &[]);
+        let watch = Watch::new(servers.targets.iter().map(|target| &target.place), &[]);
         let workload = Arc::new(workload);
         let names = Names::new(&workload);
         let (stop, report_requested) = (Arc::default(), Arc::default());

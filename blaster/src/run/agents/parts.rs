@@ -4,10 +4,9 @@
 //! Invariant: a report counts, in the agents' figures and in the total, only if all agents sent it
 //! or if the run has no other report.
 
-use super::Agents;
-use crate::measure::check::Remark;
 use crate::measure::process::ProcessUse;
 use crate::measure::schedule::MergedTally;
+use crate::measure::verdict::Remark;
 use crate::measure::watch::{Usage, add_uses};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
@@ -33,8 +32,8 @@ pub(crate) struct Parts {
 }
 
 impl Parts {
-    pub(crate) fn new(agents: Option<&Agents>) -> Parts {
-        let hosts = agents.map(Agents::hosts).unwrap_or_default();
+    /// Returns no parts yet, for the agents on these hosts.
+    pub(crate) fn new(hosts: Vec<String>) -> Parts {
         let (kept, open, merged) = (Vec::new(), Vec::new(), vec![None; hosts.len()]);
         Parts { kept, open, here: this_host(), hosts, merged }
     }
@@ -136,7 +135,7 @@ mod tests {
                 here: "here".to_owned(),
                 hosts: hosts(),
                 merged: vec![None; 4],
-                ..Parts::new(None)
+                ..Parts::new(Vec::new())
             };
             for (agent, cpu_s) in [1.0, 2.0, 4.0, 8.0].into_iter().enumerate() {
                 let usage = Usage { server: server(cpu_s), ..Usage::default() };

@@ -14,14 +14,14 @@
 //! read but not handled. At most `ORDERS_MAX` messages of the controller, and `MESSAGES_MAX` of an
 //! agent, wait to be written. A sender that is silent for `SILENCE_MAX` counts as gone.
 
-use super::super::workers::Task;
+use super::super::task::Task;
 use crate::drive::live_counts::LiveSnapshot;
 use crate::drive::{Mode, Pace};
 use crate::measure::Tally;
 use crate::measure::watch::Usage;
 use crate::result::machine::Machine;
-use crate::result::version::ServerInfo;
 use crate::target::Target;
+use crate::target::version::ServerInfo;
 use crate::wire::Protocol;
 use crate::workload::SentFiles;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

@@ -10,7 +10,7 @@
 use crate::measure::Interval;
 use crate::measure::cpu::Categories;
 use crate::measure::process::TICKS_MIN;
-use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR, reliable_quantile_ns};
+use crate::measure::steady::{self, RATES_NEAR, TIMES_NEAR};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -77,9 +77,9 @@ const FIGURES: [Figure; 10] = [
     }),
     other(USER_TIME, Kind::Time, user_ns),
     time("mean response time", |window, _| window.tally.total().response_ns.mean_ns()),
-    time("p50", |window, _| reliable_quantile_ns(&window.tally.total().response_ns, 0.5)),
-    time("p99", |window, _| reliable_quantile_ns(&window.tally.total().response_ns, 0.99)),
-    time("p99.9", |window, _| reliable_quantile_ns(&window.tally.total().response_ns, 0.999)),
+    time("p50", |window, _| window.tally.total().response_ns.reliable_quantile_ns(0.5)),
+    time("p99", |window, _| window.tally.total().response_ns.reliable_quantile_ns(0.99)),
+    time("p99.9", |window, _| window.tally.total().response_ns.reliable_quantile_ns(0.999)),
     other("hits", Kind::Share, |window, _| window.tally.total().hit_ratio()),
     other("failures", Kind::Share, |window, _| window.tally.total().failure_ratio()),
     other("resident memory", Kind::Bytes, |window, _| Some(window.usage.server?.rss_bytes? as f64)),

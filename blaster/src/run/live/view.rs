@@ -136,7 +136,7 @@ impl Lines {
             return;
         }
         let from = values.len().saturating_sub(room);
-        let step = |value: &f64| STEPS[crate::text_plot::place(value / greatest, STEPS.len())];
+        let step = |value: &f64| STEPS[crate::plot::text::place(value / greatest, STEPS.len())];
         let marks: String = values[from..].iter().map(step).collect();
         self.lines.push(format!("{name:NAMES$}{marks} {most}"));
     }

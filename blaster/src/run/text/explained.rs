@@ -5,8 +5,8 @@
 //! the result is invalid, the report states this before any advice.
 
 use super::Plan;
-use crate::measure::check::ACHIEVED_SHARE_MIN;
-use crate::measure::steady::{UNSTEADY, reliable_quantile_ns};
+use crate::measure::interval::ACHIEVED_SHARE_MIN;
+use crate::measure::steady::UNSTEADY;
 use crate::measure::{Interval, VerbTally};
 use crate::result::RunResult;
 use crate::run::{GONE, SILENT};
@@ -93,7 +93,7 @@ fn took(total: &VerbTally) -> String {
     };
     let mut text = format!(" Half of the answers took less than {}", time(median));
     let rarer = [(0.99, "one in a hundred"), (0.999, "one in a thousand")];
-    let rarer = rarer.map(|(share, one)| Some((reliable_quantile_ns(times, share)?, one)));
+    let rarer = rarer.map(|(share, one)| Some((times.reliable_quantile_ns(share)?, one)));
     for (ns, one) in rarer.into_iter().flatten() {
         text += &format!(", {one} more than {}", time(whole(ns)));
     }

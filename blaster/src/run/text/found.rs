@@ -7,14 +7,14 @@
 //! rise sharply.
 
 use super::Plan;
-use crate::axis::{Axis, Spread};
-use crate::measure::check::ACHIEVED_SHARE_MIN;
+use crate::measure::interval::ACHIEVED_SHARE_MIN;
 use crate::measure::objective::share;
+use crate::plot::axis::{Axis, Spread};
+use crate::plot::text::{Frame, Plot, span};
 use crate::result::RunResult;
 use crate::search::bracket::Limit;
 use crate::search::curve::{Point, Row, median, rows};
 use crate::search::{Capacity, SearchResult};
-use crate::text_plot::{Frame, Plot, span};
 use crate::words::{grouped, percent, sentence, time, time_or_dash, whole, wrapped};
 use std::fmt::Write;
 

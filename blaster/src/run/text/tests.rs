@@ -4,7 +4,7 @@
 //! Invariant: the expected text of each report is in a file of this folder.
 
 use super::found;
-use crate::measure::check::Verdict;
+use crate::measure::verdict::Verdict;
 use crate::result::{RunResult, sample};
 use crate::run::flags::plan;
 use crate::workload::Verb;
@@ -55,7 +55,7 @@ fn an_open_loop_is_told_whole() {
     (plan.rate_per_s, plan.out) = (Some(20_000.0), Some("mine".into()));
     let mut done = sample::result("ours", 1);
     let invalid =
-        ("late-sends", crate::measure::check::Severity::Invalid, "it was late".to_owned());
+        ("late-sends", crate::measure::verdict::Severity::Invalid, "it was late".to_owned());
     done.verdict.add(invalid.0, invalid.1, invalid.2);
     same(&super::text(&plan, &done), include_str!("open.txt"));
 }

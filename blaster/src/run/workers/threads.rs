@@ -4,11 +4,12 @@
 //! Invariant: every started thread is joined, even after an error. Tallies that threads send after
 //! the order to stop are received too. Threads begin to send together, when all have connected.
 
-use super::super::RunError;
-use super::{EpochTally, RunContext, Task, WorkerGroup};
 use crate::drive::live_counts::{LiveCounts, LiveSnapshot};
 use crate::drive::{self, Drive, DriveError, EndCondition, Mode, Pace, ThreadSignals};
 use crate::measure::Tally;
+use crate::run::context::RunContext;
+use crate::run::error::RunError;
+use crate::run::task::{EpochTally, Task, WorkerGroup};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;

@@ -4,6 +4,7 @@
 
 use super::super::tests::Folder;
 use super::*;
+use crate::workload::{Workload, WorkloadError};
 
 #[test]
 fn a_workload_finds_its_files_among_those_that_were_sent_and_nowhere_else() {

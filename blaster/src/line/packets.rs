@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use net::xdp::{self, Meter, Opened, Peer, Port};
 use net::{Calls, Obstacle};
 
-use crate::datagram_batch::DatagramBatch;
+use crate::line::datagram_batch::DatagramBatch;
 use crate::target::Bypass;
 use crate::wire::Protocol;
 use probe::{Probe, ProbeParameters};

@@ -7,7 +7,7 @@
 //! Where: printed below the tables of `simulate` and `capacity`, for users without a browser.
 //! Invariant: no line is longer than `COLUMNS` if the labels on the left fit the margin.
 
-use crate::axis::Axis;
+use crate::plot::axis::Axis;
 use std::fmt::Write;
 
 /// Width in characters of the narrowest terminal on which plots fit.

@@ -5,13 +5,12 @@
 //! Invariant: messages keep the order of events. The receiving half gets the message about a
 //! request before the request's bytes are sent.
 
-use super::super::pending::{Pick, Sent};
-use super::super::score::DriveState;
-use super::Inward;
+use super::pending::{Pick, Sent};
+use super::score::DriveState;
 use crate::line::Socket;
 
 #[derive(Debug)]
-pub(in super::super) enum Message {
+pub(super) enum Message {
     Opened(u32, Socket),
     Sent(u32, Sent),
     /// Close this line as soon as none of its requests waits for an answer.
@@ -21,13 +20,13 @@ pub(in super::super) enum Message {
 
 /// Messages in order. `keys` has the keys of all multigets in `queue`, also in order.
 #[derive(Debug, Default)]
-pub(in super::super) struct Messages {
-    pub(in super::super) queue: Vec<Message>,
-    pub(in super::super) keys: Vec<u64>,
+pub(super) struct Messages {
+    pub(super) queue: Vec<Message>,
+    pub(super) keys: Vec<u64>,
 }
 
 /// The recipient of messages: `Inward` on the same thread, or `Messages` for another thread.
-pub(in super::super) trait ReceivingHalf {
+pub(super) trait ReceivingHalf {
     fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState);
     /// `keys` lists the request's keys if the request has several keys, and is empty otherwise.
     fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState);
@@ -68,60 +67,22 @@ impl ReceivingHalf for Messages {
     }
 }
 
-impl ReceivingHalf for Inward {
-    fn opened(&mut self, line: u32, socket: Socket, state: &mut DriveState) {
-        self.open(line, socket, state);
-    }
-
-    #[inline]
-    fn sent(&mut self, line: u32, sent: &Sent, keys: &[u64], state: &mut DriveState) {
-        self.enter(line, sent, keys, state);
-    }
-
-    #[inline]
-    fn burst(&mut self, line: u32, first: &Sent, picks: &[Pick], state: &mut DriveState) {
-        let Some(at) = self.lines.get_mut(line as usize) else { return };
-        if at.socket.is_some() && at.ring.has_room(picks.len()) {
-            self.waiting += picks.len() as u64;
-            self.entering = None;
-            let lost = at.ring.push_all(first, picks);
-            (0..lost).for_each(|_| state.score.lost());
-            return;
-        }
-        for (pick, number) in picks.iter().zip(0_u16..) {
-            let number = first.number.wrapping_add(number);
-            let sent = Sent { number, verb: pick.verb, key: pick.key, ..*first };
-            self.enter(line, &sent, &[], state);
-        }
-    }
-
-    fn close_when_idle(&mut self, line: u32, state: &mut DriveState) {
-        let Some(at) = self.lines.get_mut(line as usize) else { return };
-        at.is_closing = true;
-        self.close_if_idle(line, state);
-    }
-
-    fn write_failed(&mut self, line: u32, state: &mut DriveState) {
-        self.broken(line, state);
-    }
-}
-
 /// Reports of the receiving half, on which the sending half acts.
 #[derive(Debug, Default)]
-pub(in super::super) struct Feedback {
+pub(super) struct Feedback {
     /// Number of requests that have ended, not counting fills.
-    pub(in super::super) over: u64,
+    pub(super) over: u64,
     /// Lines on which requests have ended, and the number of tokens freed on each line.
-    pub(in super::super) tokens: Vec<(u32, u32)>,
+    pub(super) tokens: Vec<(u32, u32)>,
     /// Sets to send for missed keys: line, key, and true if the set takes over the get's token.
-    pub(in super::super) fills: Vec<(u32, u64, bool)>,
-    pub(in super::super) broken: Vec<u32>,
-    pub(in super::super) closed: Vec<u32>,
+    pub(super) fills: Vec<(u32, u64, bool)>,
+    pub(super) broken: Vec<u32>,
+    pub(super) closed: Vec<u32>,
 }
 
 impl Feedback {
     #[inline]
-    pub(in super::super) fn give_token(&mut self, line: u32, count: u32) {
+    pub(super) fn give_token(&mut self, line: u32, count: u32) {
         match self.tokens.last_mut() {
             Some((last, tokens)) if *last == line => *tokens += count,
             _ => self.tokens.push((line, count)),
@@ -129,14 +90,14 @@ impl Feedback {
     }
 
     /// True if the sending half has to act at once.
-    pub(in super::super) fn is_urgent(&self) -> bool {
+    pub(super) fn is_urgent(&self) -> bool {
         !(self.tokens.is_empty()
             && self.fills.is_empty()
             && self.broken.is_empty()
             && self.closed.is_empty())
     }
 
-    pub(in super::super) fn add(&mut self, other: &mut Feedback) {
+    pub(super) fn add(&mut self, other: &mut Feedback) {
         self.over += std::mem::take(&mut other.over);
         self.tokens.append(&mut other.tokens);
         self.fills.append(&mut other.fills);

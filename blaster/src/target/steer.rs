@@ -15,8 +15,8 @@
 //! Source: the KV-Cache paper, sections 4.1.2 (flows by two bytes, or by port) and 4.2.1 (clients
 //! hash keys), and 5.2.2 (round robin over flows).
 
-use crate::result::version;
 use crate::target::Place;
+use crate::target::version;
 use crate::workload::Names;
 use protocol::flow;
 use serde::{Deserialize, Serialize};

@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_table_in_the_documents_has_the_statuses_of_the_code() {
-        let document = include_str!("../../docs/kvblaster/run.md");
+        let document = include_str!("../../../docs/kvblaster/run.md");
         for (exit, meaning) in MEANINGS {
             let row = format!("| {} | {} |", exit as u8, meaning);
             assert!(document.contains(&row), "{row}");

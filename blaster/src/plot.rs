@@ -1,0 +1,7 @@
+//! Plots: the scale of an axis, and plots made of characters. Charts in SVG are in `report`.
+//!
+//! Where: used by reports, on HTML pages and on terminals.
+//! Invariant: a plot draws no point outside its axes.
+
+pub mod axis;
+pub mod text;
