@@ -7,6 +7,7 @@
 //! wait. Each request is executed once, and requests are executed in the order of their arrival.
 
 mod arrival;
+mod arrive;
 mod held;
 mod input;
 mod journey;

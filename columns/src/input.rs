@@ -13,13 +13,13 @@ use crate::executor::{Executor, NextStep};
 use crate::turn::TurnState;
 
 /// If `input` is exactly one request, the most frequent case, executes it without reading ahead.
-/// Returns `Some(false)` if the request must wait. For other input, only returns `None`.
+/// Returns why and at which byte it stopped. For other input, only returns `None`.
 #[inline(always)]
 pub fn run_only<E: Executor>(
     turn: &mut TurnState<E>,
     session: &Session,
     input: &[u8],
-) -> Option<bool> {
+) -> Option<(StopReason, usize)> {
     let TurnState { executor, out, .. } = turn;
     // The request is matched here: passed on whole, it would be written to memory first.
     let after = match session.single_request(input) {
@@ -33,7 +33,12 @@ pub fn run_only<E: Executor>(
             _ => return None,
         },
     };
-    Some(after != NextStep::Wait)
+    Some(match after {
+        NextStep::Continue | NextStep::Flush => (StopReason::Hungry, input.len()),
+        NextStep::Close => (StopReason::Close, 0),
+        NextStep::Wait => (StopReason::Wait, 0),
+        NextStep::Errand => (StopReason::Enough, input.len()),
+    })
 }
 
 /// Executes the requests in `bytes` from byte `at` on. Returns why and at which byte it stopped.

@@ -15,6 +15,7 @@ pub mod command;
 mod decoded;
 pub mod flow;
 pub mod form;
+mod key;
 pub mod meta;
 pub mod number;
 pub mod outcome;
@@ -31,6 +32,7 @@ pub mod udp;
 pub use binary::Tag;
 pub use command::{COMMANDS, Command, MetaVerb, Shape, StoreVerb};
 pub use form::{Answer, Form, GetForm};
+pub use key::KEY_BYTES_MAX;
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
 pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Stats, Store};
@@ -38,6 +40,3 @@ pub use session::{ModeNames, ProtocolMode, Session, refusal_of, stored};
 pub use short::ShortText;
 pub use step::{Step, Tail};
 pub use text::LINE_BYTES_MAX;
-
-/// Longest key.
-pub const KEY_BYTES_MAX: usize = 250;

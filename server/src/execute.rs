@@ -15,6 +15,7 @@ mod meta;
 mod note;
 mod operator;
 mod put;
+mod refused;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ use columns::out::Out;
 use protocol::{Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Store, stored};
 use store::{Body, DeleteResult, Draft, MetaDelete, PrefetchedHash};
 
+use crate::sampled::Kind;
 use crate::settings::MEMCACHED_VERSION;
 use crate::stats;
 pub use context::Context;
@@ -53,11 +55,32 @@ pub fn execute_hashed(
             meta::get(context, request, hash, out)
         }
         change if context.noted.watched.intersects(note::OTHERS) => {
-            note::execute_change(context, change, hash, out)
+            execute_noted(context, change, hash, out)
         }
         change => execute_change(context, change, hash, out),
     };
     context.work(1 + out.buf.len().saturating_sub(before) / STEP_BYTES);
+    after
+}
+
+/// Like `execute_change`, but also notes the request for watchers and samples.
+#[cold]
+#[inline(never)]
+fn execute_noted(
+    context: &mut Context,
+    request: &Request<'_>,
+    hash: Option<PrefetchedHash>,
+    out: &mut Out,
+) -> NextStep {
+    out.settle(Some(&context.store));
+    let mark = note::looks_up(context, request);
+    let begun = note::begin(context.noted.watched);
+    let after = execute_change(context, request, hash, out);
+    let took_ns = note::elapsed_ns(begun);
+    match after {
+        NextStep::Wait => context.noted.take_back(mark),
+        _ => note::sample(context, Kind::of(request), took_ns),
+    }
     after
 }
 
@@ -267,10 +290,5 @@ fn touch(context: &mut Context, key: &[u8], exptime: i64, form: Form, out: &mut 
         context.counters.touch_misses.add(1);
         form.refuse(Refusal::NotFound, &mut out.buf);
     }
-    NextStep::Continue
-}
-
-fn refuse(request: &Meta<'_>, refusal: Refusal, out: &mut Out) -> NextStep {
-    Request::Meta(*request).refused(refusal).write(&mut out.buf);
     NextStep::Continue
 }

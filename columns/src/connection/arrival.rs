@@ -1,22 +1,18 @@
-//! Receives large values.
+//! The large values that a column is receiving.
 //!
 //! Where: a storage command whose value is too long for the log gets a `store::Draft`, a value that
-//! is not stored yet. The socket is read straight into the draft.
+//! is not stored yet. The socket is read straight into the draft; `arrive` moves other input there.
 //! Invariant: frames are allocated as bytes arrive, not for the length that a peer declares. Only
 //! the part of a command that its execution needs is kept. If arriving values need more frames than
 //! they can get, a stalled value is given up: its command fails and its remaining bytes are
 //! skipped. A value waits only if no other value is stalled, and only for a bounded time.
 
-use protocol::text::head::HEAD_BYTES_MAX;
-use protocol::{Request, Tail};
+use protocol::Tail;
 use slab::Slab;
 use store::{Column, Draft, StoreError};
 
-use super::{Connection, StreamState};
-use crate::executor::{Executor, NextStep};
+use crate::executor::NextStep;
 use crate::limits::{ARRIVAL_STALLED_MS, ARRIVAL_STEP_BYTES, ARRIVAL_WAIT_MS_MAX, GIVE_WAY_MAX};
-use crate::stream::Stream;
-use crate::turn::TurnState;
 
 /// The state of a large value after some input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,22 +26,22 @@ pub(super) enum Fill {
 }
 
 #[derive(Debug)]
-struct Arrival {
+pub(super) struct Arrival {
     /// The command without its value, in its shortest form.
-    header: Vec<u8>,
+    pub(super) header: Vec<u8>,
     /// `None` after the value was given up.
-    draft: Option<Draft>,
-    missing_bytes: usize,
-    /// Length of the line end after the value.
-    tail: Tail,
-    received_bytes: usize,
+    pub(super) draft: Option<Draft>,
+    pub(super) missing_bytes: usize,
+    /// The kind of bytes that follow the value.
+    pub(super) tail: Tail,
+    pub(super) received_bytes: usize,
     /// When the value last passed a multiple of `ARRIVAL_STEP_BYTES` received bytes, or last ended
     /// a wait, by `TurnState::served_ms`.
-    moved_ms: u64,
+    pub(super) moved_ms: u64,
     /// When the value began to wait for a frame or, if the value is whole, for a place in the log.
-    waits_since_ms: Option<u64>,
+    pub(super) waits_since_ms: Option<u64>,
     /// The last result of `Draft::copied_bytes`: the draft's memory outside the store.
-    copied_bytes: usize,
+    pub(super) copied_bytes: usize,
 }
 
 impl Arrival {
@@ -59,13 +55,13 @@ impl Arrival {
 #[derive(Debug)]
 pub(crate) struct Arrivals {
     /// Allocates only if more values arrive at the same time than ever before.
-    all: Slab<Arrival>,
+    pub(super) all: Slab<Arrival>,
     /// Number of values that have a draft.
     live: usize,
     /// Bytes received so far of all values that have a draft.
     bytes: usize,
     /// Bytes of memory outside the store: headers, and the copies that drafts keep.
-    beside_bytes: usize,
+    pub(super) beside_bytes: usize,
     /// If `bytes` exceeds this number, stalled values are given up even if no value of this column
     /// needs a frame, because other columns need frames too.
     bytes_share: usize,
@@ -95,7 +91,7 @@ impl Arrivals {
     }
 
     /// Adds a value. Returns its index, a `u32`, because fewer than 2^32 values arrive at a time.
-    fn add(&mut self, arrival: Arrival) -> u32 {
+    pub(super) fn add(&mut self, arrival: Arrival) -> u32 {
         self.beside_bytes += arrival.header.capacity();
         self.live += 1;
         u32::try_from(self.all.insert(arrival)).unwrap_or(u32::MAX)
@@ -211,95 +207,6 @@ impl Arrivals {
     pub(crate) fn drop_stalled(&mut self, served_ms: u64) {
         while self.bytes > self.bytes_share && self.give_way(u32::MAX, Some(served_ms)) {}
     }
-}
-
-impl<E: Executor, S: Stream> Connection<E, S> {
-    /// Begins to receive a large value: the input that follows belongs to the command in `header`.
-    pub(super) fn expect(
-        &mut self,
-        turn: &mut TurnState<E>,
-        streams: &mut StreamState,
-        (header, request): (&[u8], &Request<'_>),
-        value_bytes: u32,
-        tail: Tail,
-    ) {
-        self.arrival = Some(streams.arrivals.add(Arrival {
-            header: kept(header, request, value_bytes),
-            draft: turn.executor.store_mut().map(|store| store.draft(value_bytes)),
-            missing_bytes: value_bytes as usize,
-            tail,
-            received_bytes: 0,
-            moved_ms: turn.served_ms,
-            waits_since_ms: None,
-            copied_bytes: 0,
-        }));
-    }
-
-    /// Moves `input` into the arriving value, and executes the command when the value and its line
-    /// end are complete. Returns the state of the value, and how many bytes of `input` were used.
-    pub(super) fn arrive(
-        &mut self,
-        turn: &mut TurnState<E>,
-        streams: &mut StreamState,
-        index: u32,
-        input: &[u8],
-    ) -> (Fill, usize) {
-        let mut used = 0;
-        while used < input.len() {
-            if streams.arrivals.must_wait(index, turn.executor.store_mut(), turn.served_ms) {
-                return (Fill::Wait, used);
-            }
-            let store = turn.executor.store_mut();
-            let (spaces, _) = streams.arrivals.spaces(index, store, input.len() - used);
-            let before = used;
-            for space in spaces {
-                let bytes = space.len().min(input.len() - used);
-                space[..bytes].copy_from_slice(&input[used..used + bytes]);
-                used += bytes;
-            }
-            streams.arrivals.filled(index, used - before, turn.served_ms);
-            if used == before {
-                break;
-            }
-        }
-        let Some(arrival) = streams.arrivals.all.get_mut(index as usize) else {
-            return (Fill::Hungry, used);
-        };
-        let Some(draft) = &mut arrival.draft else {
-            let (missing_bytes, tail) = (arrival.missing_bytes as u64, arrival.tail);
-            self.arrival = None;
-            let header = streams.arrivals.remove(index);
-            let answer = turn.executor.give_up(&header);
-            self.session.swallow(missing_bytes, tail, answer);
-            return (Fill::Done(NextStep::Continue), used);
-        };
-        if arrival.missing_bytes > 0 {
-            return (Fill::Hungry, used);
-        }
-        let Some(tail) = arrival.tail.read(&input[used..]) else {
-            return (Fill::Hungry, used);
-        };
-        let TurnState { executor, out, .. } = turn;
-        let after = executor.execute_with_draft((&arrival.header, tail), draft, out);
-        if after == NextStep::Wait {
-            arrival.waits_since_ms.get_or_insert(turn.served_ms);
-            let more_bytes = draft.copied_bytes() - arrival.copied_bytes;
-            arrival.copied_bytes += more_bytes;
-            streams.arrivals.beside_bytes += more_bytes;
-            return (Fill::Wait, used);
-        }
-        used += tail.len();
-        self.arrival = None;
-        streams.arrivals.remove(index);
-        (Fill::Done(after), used)
-    }
-}
-
-/// Returns the part of a command that must be kept until the command's value has arrived.
-fn kept(header: &[u8], request: &Request<'_>, value_bytes: u32) -> Vec<u8> {
-    let mut kept = Vec::with_capacity(header.len().min(HEAD_BYTES_MAX));
-    request.short_head(header, value_bytes, &mut kept);
-    kept
 }
 
 #[cfg(test)]

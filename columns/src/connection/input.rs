@@ -39,9 +39,12 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         let mut at = 0;
         let may_wait = self.begin_input(turn);
         if self.arrival.is_none()
-            && let Some(done) = requests::run_only(turn, &self.session, input)
+            && let Some((stopped, at)) = requests::run_only(turn, &self.session, input)
         {
-            return if done { (Stop::Hungry, input.len()) } else { (Stop::Wait, 0) };
+            return match stopped {
+                StopReason::Hungry => (Stop::Hungry, at),
+                stopped => self.go_on(turn, streams, (input, at), &mut Budget::none(), stopped),
+            };
         }
         let mut budget = Connection::<E, S>::budget(may_wait, streams);
         if self.arrival.is_some() {

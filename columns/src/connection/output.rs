@@ -26,29 +26,6 @@ enum SendProgress {
     Broken,
 }
 
-/// The memory that all waiting replies of a column take.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct UnsentTotals {
-    /// Bytes of memory outside the store.
-    pub(crate) held_bytes: usize,
-    pub(crate) pinned_bytes: usize,
-    pub(crate) count: usize,
-}
-
-impl UnsentTotals {
-    fn add(&mut self, unsent: &UnsentReplies) {
-        self.count += 1;
-        self.held_bytes += unsent.held_bytes();
-        self.pinned_bytes += unsent.pinned_bytes();
-    }
-
-    pub(crate) fn remove(&mut self, unsent: &UnsentReplies) {
-        self.count -= 1;
-        self.held_bytes -= unsent.held_bytes();
-        self.pinned_bytes -= unsent.pinned_bytes();
-    }
-}
-
 impl<E: Executor, S: Stream> Connection<E, S> {
     #[inline]
     pub(super) fn send(&mut self, turn: &mut TurnState<E>, streams: &mut StreamState) -> Next {

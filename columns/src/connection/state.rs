@@ -8,8 +8,8 @@
 use store::Column;
 
 use super::arrival::Arrivals;
-use super::output::UnsentTotals;
 use super::spares::Spares;
+use super::unsent::UnsentTotals;
 use crate::budget::Budget;
 use crate::executor::Executor;
 use crate::limits;

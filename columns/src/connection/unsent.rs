@@ -11,6 +11,29 @@ use memory::plant::{Fault, is};
 
 use crate::out::{Body, Mark, Out};
 
+/// The memory that all waiting replies of a column take.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct UnsentTotals {
+    /// Bytes of memory outside the store.
+    pub(crate) held_bytes: usize,
+    pub(crate) pinned_bytes: usize,
+    pub(crate) count: usize,
+}
+
+impl UnsentTotals {
+    pub(crate) fn add(&mut self, unsent: &UnsentReplies) {
+        self.count += 1;
+        self.held_bytes += unsent.held_bytes();
+        self.pinned_bytes += unsent.pinned_bytes();
+    }
+
+    pub(crate) fn remove(&mut self, unsent: &UnsentReplies) {
+        self.count -= 1;
+        self.held_bytes -= unsent.held_bytes();
+        self.pinned_bytes -= unsent.pinned_bytes();
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct UnsentReplies {
     replies: Out,

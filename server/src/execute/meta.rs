@@ -13,7 +13,8 @@ use store::{DeleteResult, MetaDelete, MetaGet, MetaStep, PrefetchedHash};
 
 use super::found::LockedItem;
 use super::get::{append_value, look_up};
-use super::{Context, NextStep, note, refuse};
+use super::refused::refuse;
+use super::{Context, NextStep, note};
 use crate::clock::Clock;
 use crate::sampled::Kind;
 use columns::out::Out;

@@ -15,7 +15,7 @@ use protocol::text::operator::Streams;
 use protocol::{KEY_BYTES_MAX, Request};
 use store::{PrefetchedHash, Put, PutResult, StoreError, Verb};
 
-use super::{Context, NextStep, get};
+use super::{Context, get};
 use crate::sampled::{Kind, SAMPLED};
 use crate::watch::{DETAIL, Mark};
 use columns::out::Out;
@@ -120,27 +120,6 @@ fn take_sample(context: &mut Context, (kind, key): (Kind, Option<&[u8]>), ns: u6
             samples.hot.seen(key, bytes);
         }
     });
-}
-
-/// Like `execute_change`, but also notes the request.
-#[cold]
-#[inline(never)]
-pub(super) fn execute_change(
-    context: &mut Context,
-    request: &Request<'_>,
-    hash: Option<PrefetchedHash>,
-    out: &mut Out,
-) -> NextStep {
-    out.settle(Some(&context.store));
-    let mark = looks_up(context, request);
-    let begun = begin(context.noted.watched);
-    let after = super::execute_change(context, request, hash, out);
-    let took_ns = elapsed_ns(begun);
-    match after {
-        NextStep::Wait => context.noted.take_back(mark),
-        _ => sample(context, Kind::of(request), took_ns),
-    }
-    after
 }
 
 /// If lookups are watched, notes the lookup of a request that stores or deletes. A request whose

@@ -11,7 +11,8 @@ use protocol::meta::write::RequestFields;
 use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
 use store::{Body, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
-use super::{Context, NextStep, note, refuse};
+use super::refused::refuse;
+use super::{Context, NextStep, note};
 use columns::out::Out;
 
 pub(super) struct ArrivedValue<'a> {
