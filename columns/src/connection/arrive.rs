@@ -2,7 +2,8 @@
 //!
 //! Where: `input` calls `expect` at a command with a large value, and `arrive` for the bytes that
 //! follow.
-//! Invariant: of a command, only the part that its execution needs is kept until its value is whole.
+//! Invariant: until the value is whole, only the part of the command is kept that its execution
+//! needs.
 
 use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{Request, Tail};

@@ -9,8 +9,9 @@ use protocol::meta::{Change, Flags};
 use protocol::{Delta, Meta, Outcome, Refusal};
 use store::{DeltaResult, Vivify};
 
+use super::Context;
 use super::refused::refuse;
-use super::{Context, NextStep};
+use columns::executor::NextStep;
 use columns::out::Out;
 
 pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> NextStep {

@@ -12,9 +12,10 @@ use store::{
 };
 
 use super::found::{TouchedItem, UnlockedItem};
-use super::{Context, NextStep, note};
+use super::{Context, note};
 use crate::requests::Counters;
 use crate::sampled::Kind;
+use columns::executor::NextStep;
 use columns::out::Out;
 
 #[inline(always)]

@@ -14,9 +14,10 @@ use store::{DeleteResult, MetaDelete, MetaGet, MetaStep, PrefetchedHash};
 use super::found::LockedItem;
 use super::get::{append_value, look_up};
 use super::refused::refuse;
-use super::{Context, NextStep, note};
+use super::{Context, note};
 use crate::clock::Clock;
 use crate::sampled::Kind;
+use columns::executor::NextStep;
 use columns::out::Out;
 
 #[inline(always)]

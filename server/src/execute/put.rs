@@ -12,7 +12,8 @@ use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
 use store::{Body, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::refused::refuse;
-use super::{Context, NextStep, note};
+use super::{Context, note};
+use columns::executor::NextStep;
 use columns::out::Out;
 
 pub(super) struct ArrivedValue<'a> {

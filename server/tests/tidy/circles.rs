@@ -13,9 +13,6 @@ use crate::source::{Kind, Source};
 /// Most files of a crate that may reach each other.
 const CIRCLE_FILES_MAX: usize = 4;
 
-/// Larger circles that still stand, by crate. A number may only fall.
-const LARGER: [(&str, usize); 0] = [];
-
 /// A path of module names below the crate's root; the root itself is empty.
 type Module = Vec<String>;
 
@@ -36,9 +33,7 @@ struct Paths {
 /// Returns a message for each circle of the crate in `folder` that has too many files.
 pub(crate) fn circles(tree: &[Source], folder: &str) -> Vec<String> {
     let edges = imports(tree, folder);
-    let larger = LARGER.iter().find(|(larger, _)| *larger == folder);
-    let files_max = larger.map_or(CIRCLE_FILES_MAX, |(_, files)| *files);
-    let large = knots(&edges).into_iter().filter(|knot| knot.len() > files_max);
+    let large = knots(&edges).into_iter().filter(|knot| knot.len() > CIRCLE_FILES_MAX);
     large.map(|knot| told(&knot, &edges)).collect()
 }
 
@@ -106,7 +101,12 @@ fn absolute(at: &Module, path: &[String], files: &BTreeMap<Module, String>) -> O
 impl Crate {
     /// Returns the file that defines the name at the end of the path.
     fn file(&self, at: &Module, path: &[String]) -> Option<String> {
-        let mut absolute = absolute(at, path, &self.files)?;
+        // A path may also begin with a module's name that the file itself has imported.
+        let imported = || {
+            let module = self.passed_on.get(at)?.get(path.first()?)?;
+            Some(module.iter().chain(&path[1..]).cloned().collect())
+        };
+        let mut absolute = absolute(at, path, &self.files).or_else(imported)?;
         // A name is passed on a few times at most; a larger number is a circle of `use`.
         for _ in 0..8 {
             let depth = (0..=absolute.len()).rev();
