@@ -43,16 +43,19 @@ pub(super) fn begin(
     let admitted = context.store.admit(&put, value_bytes as u64);
     admitted.map_err(|refused| {
         note::stored(context, (&put, value_bytes), Err(refused), false);
-        forget(context, request);
+        if request.verb == StoreVerb::Set {
+            forget(context, &put, refused);
+        }
         count_refused(context, refused)
     })
 }
 
-/// Deletes the old value after a refused set, also after a binary set with a CAS unique.
+/// Deletes the key's old item after the store has refused `put`, unless the store has deleted it.
+/// The store deletes it after a plain set, except after `Later`.
 #[cold]
-fn forget(context: &mut Context, request: &Store<'_>) {
-    if request.verb == StoreVerb::Set {
-        context.store.delete(request.key);
+fn forget(context: &mut Context, put: &Put<'_>, refused: StoreError) {
+    if put.verb != Verb::Set || refused == StoreError::Later {
+        context.store.delete(put.key);
     }
 }
 
@@ -60,7 +63,9 @@ fn forget(context: &mut Context, request: &Store<'_>) {
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     let put = put_of(context, request);
     note::stored(context, (&put, 0), Err(StoreError::NoMemory), true);
-    forget(context, request);
+    if request.verb == StoreVerb::Set {
+        context.store.delete(request.key);
+    }
     count_refused(context, StoreError::NoMemory)
 }
 
@@ -89,7 +94,10 @@ pub(super) fn store(
         }
         Err(refused) if context.waits(refused) => return NextStep::Wait,
         Err(refused) => {
-            forget(context, request);
+            // A binary set with a CAS unique deletes the old item, too.
+            if request.verb == StoreVerb::Set {
+                forget(context, &put, refused);
+            }
             request.form.refuse(count_refused(context, refused), &mut out.buf);
         }
     }
@@ -209,7 +217,7 @@ pub(super) fn meta_give_up(context: &mut Context, request: &Meta<'_>) -> Refusal
 
 /// Counts a refusal, and deletes the old item in every mode of `ms`.
 fn meta_refused(context: &mut Context, put: &Put<'_>, refused: StoreError) -> Refusal {
-    context.store.delete(put.key);
+    forget(context, put, refused);
     count_refused(context, refused)
 }
 
