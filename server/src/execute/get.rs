@@ -34,7 +34,7 @@ pub(super) fn get(
 
 /// Looks the key up without a lock, and appends the answer. If the answer needs the item's lock,
 /// returns false, and neither appends nor counts anything.
-#[inline(never)]
+#[inline(always)]
 pub(super) fn look_up<S: Show>(
     context: &mut Context,
     hash: Option<PrefetchedHash>,
@@ -47,8 +47,9 @@ pub(super) fn look_up<S: Show>(
     }
 }
 
-/// Like `look_up`, but notes nothing.
-#[inline(always)]
+/// Like `look_up`, but notes nothing. Compiled once for each form: in two copies the compiler calls
+/// the closures instead of inlining them, for 94 instructions more (`bench instructions`).
+#[inline(never)]
 pub(super) fn find<S: Show>(
     context: &mut Context,
     hash: Option<PrefetchedHash>,
