@@ -14,7 +14,7 @@ use crate::binary::{HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
 use crate::request::{Get, Meta, Request};
-use crate::step::{Step, Tail, set_value, with_value};
+use crate::step::{Step, Tail, set_value};
 use crate::text::quick;
 
 /// Maximum number of spaces before `get` or `gets` in a line that is longer than others may be.
@@ -184,10 +184,7 @@ impl Session {
         match self.state {
             State::Line => quick::step(input),
             State::Frame => match parse_frame(input) {
-                ParsedFrame::Request(request, bytes) => Some(Step::Request(request, bytes)),
-                ParsedFrame::Value(request, header_bytes, value_bytes) => {
-                    Some(with_value(input, request, header_bytes, value_bytes, Tail::Nothing))
-                }
+                ParsedFrame::Step(step) => Some(step),
                 _ => None,
             },
             _ => None,
@@ -274,12 +271,7 @@ impl Session {
     #[inline(never)]
     fn any_frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match parse_frame(input) {
-            ParsedFrame::Request(request, bytes) => Step::Request(request, bytes),
-            ParsedFrame::Value(request, header_bytes, value_bytes) => {
-                with_value(input, request, header_bytes, value_bytes, Tail::Nothing)
-            }
-            ParsedFrame::More => Step::More,
-            ParsedFrame::Close => Step::Close,
+            ParsedFrame::Step(step) => step,
             ParsedFrame::Swallow(bytes, 0, answer) => Step::Request(Request::Answer(answer), bytes),
             ParsedFrame::Swallow(bytes, more, answer) => {
                 self.swallow(more.into(), Tail::Nothing, answer);

@@ -32,12 +32,10 @@ use crate::limits::{
 
 /// `Status::word` holds, from the lowest bits up: the descriptor's number, log2 of the number of
 /// datagrams to receive at once, and log2 of the microseconds that a loop took.
-const SOCKET_BITS: u32 = 8;
+const SOCKET_BITS: u32 = NUMBERS.ilog2();
 const AT_ONCE_BITS: u32 = 8;
 
 const SOCKET_MASK: usize = (1 << SOCKET_BITS) - 1;
-
-const _: () = assert!(NUMBERS == 1 << SOCKET_BITS);
 
 /// The state that a column publishes to other columns.
 #[derive(Debug)]

@@ -29,11 +29,13 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         if from == 0 {
             let is_told = |shared: bool| !shared || self.turn.column == 0;
             let listeners = self.listeners.iter().filter(|it| is_told(it.shared));
-            page.rows.extend(listeners.map(|it| self.bound(it.socket.as_fd(), false)));
+            let bound = listeners.map(|it| it.socket.as_fd());
+            page.rows.extend(bound.map(|it| self.bound(it, own_endpoint(it).as_ref(), false)));
             // A queue of an interface has no address.
-            let sockets = self.datapaths.descriptors().into_iter().map(|(_, socket)| socket);
-            let bound = sockets.filter(|socket| own_endpoint(socket).is_some());
-            page.rows.extend(bound.map(|socket| self.bound(socket, true)));
+            let sockets = self.datapaths.descriptors().into_iter();
+            page.rows.extend(sockets.filter_map(|(_, socket)| {
+                Some(self.bound(socket, Some(&own_endpoint(socket)?), true))
+            }));
         }
         for (entry, connection) in self.connections.from(from) {
             if page.rows.len() >= CONNECTIONS_TOLD_MAX {
@@ -45,13 +47,13 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         page
     }
 
-    fn bound(&self, socket: BorrowedFd<'_>, is_udp: bool) -> Row {
+    fn bound(&self, socket: BorrowedFd<'_>, own: Option<&Endpoint>, is_udp: bool) -> Row {
         let (transport, state) =
             if is_udp { ("udp", "conn_read") } else { ("tcp", "conn_listening") };
         Row {
             descriptor: socket.as_raw_fd(),
             is_udp,
-            address: address(transport, own_endpoint(socket).as_ref()),
+            address: address(transport, own),
             listens_at: None,
             state,
             idle_seconds: self.turn.now_ms / 1000,

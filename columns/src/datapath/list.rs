@@ -25,6 +25,7 @@ pub const DATAPATHS_MAX: usize = 1 << DATAPATH_BITS;
 
 const DATAPATH_BITS: u32 = 2;
 const DESCRIPTOR_BITS: u32 = 6;
+const DESCRIPTOR_MASK: usize = (1 << DESCRIPTOR_BITS) - 1;
 
 /// One more than the largest number of a descriptor.
 pub(crate) const NUMBERS: u64 = 1 << (DATAPATH_BITS + DESCRIPTOR_BITS);
@@ -94,7 +95,7 @@ impl Datapaths {
 
     /// Notes that the kernel reported input for the descriptor `number`.
     pub(crate) fn note_input(&mut self, number: u64) {
-        let (path, descriptor) = (number >> DESCRIPTOR_BITS, number & ((1 << DESCRIPTOR_BITS) - 1));
+        let (path, descriptor) = (number >> DESCRIPTOR_BITS, number & DESCRIPTOR_MASK as u64);
         let datagrams = usize::try_from(path).ok().and_then(|path| self.0.get_mut(path));
         if let Some(datagrams) = datagrams {
             each!(datagrams, datagrams => datagrams.note_input(descriptor));
@@ -157,7 +158,7 @@ impl Datapaths {
         let Some(it) = self.0.get_mut(socket >> DESCRIPTOR_BITS) else { return 0 };
         each!(it, it => {
             it.limit(at_once);
-            it.steal(column, socket & ((1 << DESCRIPTOR_BITS) - 1), turn)
+            it.steal(column, socket & DESCRIPTOR_MASK, turn)
         })
     }
 

@@ -12,24 +12,21 @@ use crate::command::StoreVerb;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
 use crate::request::{Args, Delete, Delta, Get, Initial, Request, Stats, Store};
+use crate::step::{Step, Tail, with_value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedFrame<'a> {
-    /// The header, the extras or the key have not arrived in full.
-    More,
-    /// A request, and the frame's length.
-    Request(Request<'a>, usize),
-    /// A storage command whose value is not read yet, and the value's offset and length.
-    Value(Request<'a>, usize, u32),
+    /// A step that leaves the session between frames.
+    Step(Step<'a>),
     /// Consume the first number of bytes, skip the second number of bytes, then give the answer.
     Swallow(usize, u32, Answer),
     /// Skip this number of bytes, give this answer, and end the connection.
     Last(usize, Answer),
-    /// The bytes do not begin a frame: the connection closes.
-    Close,
 }
 
 struct Head<'a> {
+    /// All bytes from the frame's first byte on.
+    input: &'a [u8],
     header: Header,
     extras: &'a [u8],
     key: &'a [u8],
@@ -39,10 +36,12 @@ struct Head<'a> {
 
 #[inline]
 pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
-    let Some(header) = input.first_chunk::<HEADER_BYTES>() else { return ParsedFrame::More };
+    let Some(header) = input.first_chunk::<HEADER_BYTES>() else {
+        return ParsedFrame::Step(Step::More);
+    };
     let header = Header::from_bytes(header);
     if header.magic != MAGIC_REQUEST {
-        return ParsedFrame::Close;
+        return ParsedFrame::Step(Step::Close);
     }
     let command = opcode::find(header.opcode);
     let quiet = command.is_some_and(|command| command.quiet);
@@ -53,9 +52,9 @@ pub(crate) fn parse(input: &[u8]) -> ParsedFrame<'_> {
     if let Some(refusal) = misshapen(&header) {
         return ParsedFrame::Last(bytes, form.refused(refusal));
     }
-    let Some(body) = input.get(HEADER_BYTES..bytes) else { return ParsedFrame::More };
+    let Some(body) = input.get(HEADER_BYTES..bytes) else { return ParsedFrame::Step(Step::More) };
     let (extras, key) = body.split_at(extras_bytes);
-    let head = Head { header, extras, key, tag, bytes };
+    let head = Head { input, header, extras, key, tag, bytes };
     let Some(command) = command else {
         // Like memcached, skips `body_bytes` bytes after the extras and the key, although
         // `body_bytes` counts the extras and the key too.
@@ -116,13 +115,19 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
         }
         _ => return None,
     };
-    Some(ParsedFrame::Request(request, head.bytes))
+    Some(ParsedFrame::Step(Step::Request(request, head.bytes)))
 }
 
-impl Head<'_> {
+impl<'a> Head<'a> {
     fn value_bytes(&self) -> u32 {
         self.header.body_bytes
             - (u32::from(self.header.key_bytes) + u32::from(self.header.extras_bytes))
+    }
+
+    fn with_value(&self, store: Store<'a>) -> ParsedFrame<'a> {
+        let (request, value_bytes) = (Request::Store(store), self.value_bytes());
+        let step = with_value(self.input, request, self.bytes, value_bytes, Tail::Nothing);
+        ParsedFrame::Step(step)
     }
 }
 
@@ -137,12 +142,12 @@ fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     let (client_flags, exptime) = head.extras.split_at_checked(4)?;
     let (client_flags, exptime) = (number(client_flags)?, number(exptime)?);
     let store = Store { client_flags, exptime: seconds(exptime), ..bare(head, verb) };
-    Some(ParsedFrame::Value(Request::Store(store), head.bytes, head.value_bytes()))
+    Some(head.with_value(store))
 }
 
 fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     let store = bare(head, verb);
-    Some(ParsedFrame::Value(Request::Store(store), head.bytes, head.value_bytes()))
+    Some(head.with_value(store))
 }
 
 fn bare<'a>(head: &Head<'a>, verb: StoreVerb) -> Store<'a> {

@@ -34,6 +34,7 @@ mod tests {
     use super::super::parse::{ParsedFrame, parse};
     use super::*;
     use crate::request::Request;
+    use crate::step::Step;
     use proptest::prelude::*;
 
     proptest! {
@@ -68,7 +69,8 @@ mod tests {
             let got = get(&input);
             prop_assert_eq!(got.is_some(), whole && plain);
             if let Some((get, bytes)) = got {
-                prop_assert_eq!(parse(&input), ParsedFrame::Request(Request::Get(get), bytes));
+                let step = Step::Request(Request::Get(get), bytes);
+                prop_assert_eq!(parse(&input), ParsedFrame::Step(step));
             }
         }
     }
