@@ -16,6 +16,7 @@ pub mod quiescence;
 pub mod random;
 pub mod region;
 pub mod segments;
+pub mod short;
 pub mod sync;
 mod vacant;
 pub mod words;

@@ -87,16 +87,21 @@ impl Header {
     #[must_use]
     pub fn to_bytes(self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        bytes[0] = self.magic;
-        bytes[1] = self.opcode;
-        bytes[2..4].copy_from_slice(&self.key_bytes.to_be_bytes());
-        bytes[4] = self.extras_bytes;
-        bytes[5] = self.data_type;
-        bytes[6..8].copy_from_slice(&self.status.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.body_bytes.to_be_bytes());
-        bytes[12..16].copy_from_slice(&self.opaque.to_be_bytes());
-        bytes[16..24].copy_from_slice(&self.cas.to_be_bytes());
+        let words = bytes.chunks_exact_mut(size_of::<u64>()).zip(self.to_words());
+        words.for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_le_bytes()));
         bytes
+    }
+
+    /// Returns the header's bytes in words; the lowest byte of a word is its first.
+    #[inline]
+    #[must_use]
+    pub fn to_words(self) -> [u64; HEADER_BYTES / size_of::<u64>()] {
+        let [k0, k1] = self.key_bytes.to_be_bytes();
+        let [s0, s1] = self.status.to_be_bytes();
+        let start = [self.magic, self.opcode, k0, k1, self.extras_bytes, self.data_type, s0, s1];
+        let body = u64::from(self.body_bytes.to_be().to_le());
+        let opaque = u64::from(self.opaque.to_be().to_le());
+        [u64::from_le_bytes(start), body | (opaque << 32), self.cas.to_be().to_le()]
     }
 }
 

@@ -6,9 +6,9 @@
 
 use crate::KEY_BYTES_MAX;
 pub use crate::decoded::Decoded;
+pub use crate::digits::number;
 use crate::number;
 use crate::request::Args;
-pub use crate::short::number;
 
 /// Maximum length of an unfinished line; `decode` refuses a longer one.
 pub const LINE_BYTES_MAX: usize = 2048;

@@ -5,26 +5,7 @@
 //! `form`), so that no code that writes an answer branches on the form.
 //! Source: none; an answer must cost no more instructions than in a server with one protocol.
 
-use crate::short::ShortText;
-
-/// Number of short texts before a key, and between a key and its value.
-const BEFORE: usize = 4;
-const BETWEEN: usize = 2;
-
-/// The texts around a value in an answer that the store writes at once. The executor copies a
-/// `Surround` to a `store::ReplyTemplate`, because neither crate depends on the other. Both types
-/// have the same fields, so the copy compiles to nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Surround {
-    /// The first texts of the answer.
-    pub before: [ShortText; BEFORE],
-    /// True if the key follows `before`.
-    pub key: bool,
-    /// The texts right before the value.
-    pub between: [ShortText; BETWEEN],
-    /// The text right after the value.
-    pub behind: ShortText,
-}
+use memory::short::Surround;
 
 /// The fields of a found item that an answer may show. Only answers to meta commands show more than
 /// the first three fields. `None` means that the field is not known without the item's lock.

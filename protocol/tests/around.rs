@@ -7,11 +7,12 @@
 mod item;
 
 use item::Item;
+use memory::short::ShortText;
 use protocol::binary::opcode::{OPCODES, Shape};
 use protocol::meta::write::GetValue;
 use protocol::show::Show;
 use protocol::text::write::Value as TextValue;
-use protocol::{ShortText, Tag, binary};
+use protocol::{Tag, binary};
 
 const KEY: &[u8] = b"a key";
 

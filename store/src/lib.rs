@@ -40,8 +40,7 @@ pub use verbs::dump::{DumpEntry, DumpPlace};
 pub use verbs::get::Head;
 pub use verbs::{
     AppendedPart, Body, DeleteResult, Delta, DeltaResult, HeadResult, Hit, LookupResult,
-    MetaDelete, MetaGet, MetaHit, MetaStep, Put, PutResult, ReplyTemplate, Value, Verb, Vivify,
-    Word,
+    MetaDelete, MetaGet, MetaHit, MetaStep, Put, PutResult, Value, Verb, Vivify,
 };
 
 use memory::sync::{AtomicUsize, Ordering};

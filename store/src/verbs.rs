@@ -129,36 +129,6 @@ pub struct Hit<'s> {
     pub value: Value<'s>,
 }
 
-/// Up to eight bytes of text in a register.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Word {
-    pub(crate) text: u64,
-    pub(crate) bytes: u32,
-}
-
-impl Word {
-    /// Makes a word of the low `bytes` bytes of `text`, eight at most; the lowest byte comes first.
-    #[inline(always)]
-    #[must_use]
-    pub const fn new(text: u64, bytes: u32) -> Word {
-        Word { text, bytes: if bytes < u64::BITS / 8 { bytes } else { u64::BITS / 8 } }
-    }
-}
-
-/// The parts of a reply around a short value: words before the key, the key if shown, words between
-/// key and value, and one word after the value.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplyTemplate {
-    /// The words at the beginning.
-    pub before: [Word; 4],
-    /// True if the reply shows the key, after the words in `before`.
-    pub key: bool,
-    /// The words right before the value.
-    pub between: [Word; 2],
-    /// The word right after the value.
-    pub behind: Word,
-}
-
 /// The part of a reply that follows the text of `head`, a parameter of `Column::get_into`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadResult {
@@ -184,7 +154,7 @@ pub enum LookupResult<'s> {
 /// The part of a reply that a hit has appended to a buffer.
 #[derive(Debug)]
 pub enum AppendedPart<'s> {
-    /// The whole reply: the words of `ReplyTemplate`, and the value.
+    /// The whole reply: the texts of `Surround`, and the value.
     FromTemplate,
     /// The text of `head`, and the whole value if `head` asked for the value.
     Whole,

@@ -2,10 +2,11 @@
 
 #![allow(clippy::expect_used, clippy::panic, reason = "a test")]
 
+use memory::short::{ShortText, Surround};
 use store::policy::Eviction;
 use store::{
     AppendedPart, Body, Column, Config, Head, HeadResult, LookupResult, MetaDelete, MetaGet, Put,
-    ReplyTemplate, Store, Verb, Word,
+    Store, Verb,
 };
 
 fn column() -> Column {
@@ -73,12 +74,16 @@ const SHORT_BYTES_MAX: usize = 1024;
 #[test]
 fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
     let mut column = column();
-    let word = |text: &[u8; 8], bytes| Word::new(u64::from_le_bytes(*text), bytes);
-    let words = ReplyTemplate {
-        before: [word(b"8 bytes ", 9), word(b"behind..", 6), Word::default(), word(b": ......", 2)],
+    let words = Surround {
+        before: [
+            ShortText::of(b"8 bytes "),
+            ShortText::of(b"behind"),
+            ShortText::NONE,
+            ShortText::of(b": "),
+        ],
         key: false,
-        between: [word(b" = .....", 3), word(b"<.......", 1)],
-        behind: word(b">;......", 2),
+        between: [ShortText::of(b" = "), ShortText::of(b"<")],
+        behind: ShortText::of(b">;"),
     };
     let lengths = (0..70).chain([127, 128, 129, 1000, SHORT_BYTES_MAX, SHORT_BYTES_MAX + 1]);
     for (value_bytes, shows_key) in lengths.flat_map(|bytes| [(bytes, false), (bytes, true)]) {
@@ -88,7 +93,7 @@ fn what_stands_around_a_value_stands_there_whatever_their_lengths() {
         let (hash, mut out) = (column.hashed(&key), b"there".to_vec());
         let around = |head: &Head<'_>| {
             assert_eq!(head.value_bytes() as usize, value_bytes);
-            Some(ReplyTemplate { key: shows_key, ..words })
+            Some(Surround { key: shows_key, ..words })
         };
         let looked = column.get_into(&key, hash, &mut out, around, |_, _| HeadResult::Value);
         let expected = if value_bytes > SHORT_BYTES_MAX {

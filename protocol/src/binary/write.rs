@@ -12,8 +12,8 @@ use super::opcode::{self, Shape};
 use super::{HEADER_BYTES, Header, MAGIC_REPLY, Tag};
 use crate::command::StoreVerb;
 use crate::outcome::{Outcome, Refusal};
-use crate::short::ShortText;
-use crate::show::{FoundItem, Show, Surround};
+use crate::show::{FoundItem, Show};
+use memory::short::{ShortText, Surround};
 
 const FLAGS_BYTES: u8 = 4;
 
@@ -126,7 +126,7 @@ impl Value<'_> {
     }
 
     #[inline(always)]
-    fn header(&self, key_bytes: usize, value_bytes: u32, cas: u64) -> [u8; HEADER_BYTES] {
+    fn header(&self, key_bytes: usize, value_bytes: u32, cas: u64) -> Header {
         Header {
             extras_bytes: FLAGS_BYTES,
             key_bytes: u16::try_from(key_bytes).unwrap_or(u16::MAX),
@@ -134,7 +134,6 @@ impl Value<'_> {
             cas,
             ..header(self.tag)
         }
-        .to_bytes()
     }
 }
 
@@ -152,17 +151,16 @@ impl Show for Value<'_> {
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
         let key_bytes = if key { self.key.len() } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());
-        let word =
-            |at: usize| header[at..].first_chunk::<8>().map_or(ShortText::NONE, ShortText::of);
+        let [one, two, three] = header.to_words().map(ShortText::word);
         let flags = ShortText::of(&found.client_flags().to_be_bytes());
-        Some(Surround { before: [word(0), word(8), word(16), flags], key, ..Surround::default() })
+        Some(Surround { before: [one, two, three, flags], key, ..Surround::default() })
     }
 
     fn head(&self, found: &impl FoundItem, out: &mut Vec<u8>) -> Option<bool> {
         let is_touch = opcode::find(self.tag.opcode).is_some_and(|it| it.shape == Shape::Touch);
         let value_bytes = if is_touch { 0 } else { found.value_bytes() };
         let key = self.shown_key();
-        out.extend_from_slice(&self.header(key.len(), value_bytes, found.cas()));
+        out.extend_from_slice(&self.header(key.len(), value_bytes, found.cas()).to_bytes());
         out.extend_from_slice(&found.client_flags().to_be_bytes());
         out.extend_from_slice(key);
         Some(value_bytes > 0)

@@ -7,11 +7,12 @@
 
 use super::Flags;
 use crate::base64;
+use crate::digits::{number, number_after};
 use crate::form::Form;
 use crate::outcome::{Outcome, Refusal};
 use crate::request::{Args, Meta};
-use crate::short::{ShortText, number, number_after};
-use crate::show::{FoundItem, Show, Surround};
+use crate::show::{FoundItem, Show};
+use memory::short::{ShortText, Surround};
 
 /// The slab class in answers to `me`: always the first, because this server has no classes.
 const SLAB_CLASS: &[u8; 12] = b" cls=1 size=";

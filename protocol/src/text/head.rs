@@ -5,10 +5,10 @@
 //! Source: memcached's `protocol.txt`.
 
 use crate::command::{COMMANDS, MetaVerb, Shape, StoreVerb};
+use crate::digits::number;
 use crate::form::Form;
 use crate::meta::OPAQUE_BYTES_MAX;
 use crate::request::{Meta, Request, Store};
-use crate::short::number;
 
 /// Longest line that `short_head` writes for a text request.
 pub const HEAD_BYTES_MAX: usize = 1 << 10;

@@ -6,7 +6,7 @@
 //! `uriencode_init`, `stats_prefix_dump`.
 
 use crate::base64;
-use crate::short::number as digits;
+use crate::digits::number as digits;
 
 /// The fields of an item that a line may show.
 #[derive(Clone, Copy, Debug)]

@@ -7,9 +7,10 @@
 use std::fmt::Arguments;
 use std::io::Write;
 
+use crate::digits::number as digits;
 use crate::outcome::{Outcome, Refusal};
-use crate::short::{ShortText, number as digits};
-use crate::show::{FoundItem, Show, Surround};
+use crate::show::{FoundItem, Show};
+use memory::short::{ShortText, Surround};
 
 /// Appends a request's outcome. Appends nothing if `noreply` is true.
 #[inline(always)]

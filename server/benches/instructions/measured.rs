@@ -17,11 +17,12 @@ use hypostyle::clock::Clock;
 use hypostyle::execute::Context;
 use hypostyle::settings::Settings;
 use hypostyle::shared::Shared;
+use memory::short::Surround;
 use protocol::binary::MAGIC_REQUEST;
 use protocol::{ProtocolMode, Session};
 use store::{
     AppendedPart, Body, Column, Delta, DeltaResult, Head, HeadResult, LookupResult, Put, PutResult,
-    ReplyTemplate, Store, Verb,
+    Store, Verb,
 };
 
 use crate::Options;
@@ -288,7 +289,7 @@ fn append_all<'k>(
             let (hash, before) = (column.hashed(key), out.len());
             let around = |head: &Head<'_>| {
                 black_box((head.client_flags(), head.value_bytes()));
-                Some(ReplyTemplate::default())
+                Some(Surround::default())
             };
             let looked = column.get_into(key, hash, out, around, |_, _| HeadResult::Value);
             let is_whole = matches!(

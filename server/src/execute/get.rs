@@ -5,11 +5,9 @@
 //! appends a value's head more than once, and keeps only what the last call appended.
 //! Source: memcached 1.6.45 `process_get_command`, `process_bin_get_or_touch`.
 
-use protocol::show::{Show, Surround};
-use protocol::{Get, ShortText, shown_by};
-use store::{
-    AppendedPart, Head, HeadResult, LookupResult, PrefetchedHash, ReplyTemplate, Value, Word,
-};
+use protocol::show::Show;
+use protocol::{Get, shown_by};
+use store::{AppendedPart, Head, HeadResult, LookupResult, PrefetchedHash, Value};
 
 use super::found::{TouchedItem, UnlockedItem};
 use super::{Context, note};
@@ -57,7 +55,7 @@ pub(super) fn find<S: Show>(
     out: &mut Out,
 ) -> bool {
     let hash = hash.unwrap_or_else(|| context.store.hashed(show.key()));
-    let template = |head: &Head<'_>| show.surround(&UnlockedItem(head)).map(template_of);
+    let template = |head: &Head<'_>| show.surround(&UnlockedItem(head));
     let looked = context.store.get_into(show.key(), hash, &mut out.buf, template, |buf, head| {
         match show.head(&UnlockedItem(head), buf) {
             Some(true) => HeadResult::Value,
@@ -94,20 +92,6 @@ fn end<S: Show>(counters: &Counters, looked: LookupResult<'_>, show: S, out: &mu
         }
     }
     true
-}
-
-/// Converts the text that a protocol puts around a value. `protocol` and `store` do not depend on
-/// each other, so each has its own type; the conversion compiles to nothing.
-#[inline(always)]
-fn template_of(surround: Surround) -> ReplyTemplate {
-    let word = |short: ShortText| Word::new(short.text(), short.bytes());
-    let Surround { before, key, between, behind } = surround;
-    ReplyTemplate {
-        before: before.map(word),
-        key,
-        between: between.map(word),
-        behind: word(behind),
-    }
 }
 
 fn get_and_touch<S: Show>(context: &mut Context, exptime: i64, show: S, out: &mut Out) -> NextStep {

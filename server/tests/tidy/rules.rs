@@ -19,7 +19,7 @@ const PROOF_LINES_MAX: usize = 25;
 const ARROWS: [(&str, &[&str]); 10] = [
     ("memory", &[]),
     ("net", &["memory", "testing"]),
-    ("protocol", &[]),
+    ("protocol", &["memory"]),
     ("store", &["memory", "testing"]),
     ("columns", &["memory", "net", "protocol", "store", "testing"]),
     // Only the server's benchmarks use the load generator; no shipped crate depends on it.

@@ -6,7 +6,7 @@
 
 use super::Item;
 use super::pieces::{copy_out, copy_still};
-use crate::verbs::{ReplyTemplate, Word};
+use memory::short::{ShortText, Surround};
 
 const WORDS_BYTES: usize = 7 * size_of::<u64>();
 
@@ -14,10 +14,10 @@ impl Item<'_> {
     /// Appends the words of `around`, the value (all of which must be in the log) and, if
     /// `around.key`, the key. The caller must check afterwards that the item was not rewritten.
     #[inline(always)]
-    pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &ReplyTemplate, key: &[u8]) {
+    pub(crate) fn append_around(&self, out: &mut Vec<u8>, around: &Surround, key: &[u8]) {
         let value_bytes = self.shape.log_bytes as usize;
         let key_bytes = if around.key { key.len() } else { 0 };
-        let ReplyTemplate { before: [one, two, three, four], between: [five, six], behind, .. } =
+        let Surround { before: [one, two, three, four], between: [five, six], behind, .. } =
             *around;
         out.reserve(WORDS_BYTES + key_bytes + value_bytes);
         // SAFETY: there is room for seven words, the key and the value after the end of `out`. Each
@@ -44,14 +44,14 @@ impl Item<'_> {
 /// # Safety
 /// There is room for a whole word.
 #[inline(always)]
-unsafe fn put(at: *mut u8, word: Word) -> *mut u8 {
-    if word.bytes == 0 {
+unsafe fn put(at: *mut u8, short: ShortText) -> *mut u8 {
+    if short.bytes() == 0 {
         return at;
     }
-    // SAFETY: the caller guarantees room for a word, and `word.bytes` is no more than that.
+    // SAFETY: the caller guarantees room for a word, and `short.bytes()` is no more than that.
     unsafe {
-        at.cast::<u64>().write_unaligned(word.text.to_le());
-        at.add(word.bytes as usize)
+        at.cast::<u64>().write_unaligned(short.text().to_le());
+        at.add(short.bytes() as usize)
     }
 }
 
@@ -67,13 +67,12 @@ mod tests {
         let mut log = *b"....keyvalue";
         let shape = Shape::new(3, 5, CasWidth::None);
         let item = Item::of(log.as_mut_ptr(), DecodedPrefix { shape, fields_at: 2, key_at: 4 });
-        let word = |text: &[u8; 2]| Word::new(u16::from_le_bytes(*text).into(), 2);
-        let none = Word::default();
+        let none = ShortText::NONE;
         let (before, between) =
-            ([word(b"VA"), word(b"LU"), word(b"E "), none], [word(b" 5"), none]);
+            ([b"VA", b"LU", b"E ", b"  "].map(ShortText::of), [ShortText::of(b" 5"), none]);
         let mut out = b"> ".to_vec();
-        for (key, due) in [(true, "> VALUE key 5value\r\n"), (false, "> VALUE  5value\r\n")] {
-            let around = ReplyTemplate { before, key, between, behind: word(b"\r\n") };
+        for (key, due) in [(true, "> VALUE   key 5value\r\n"), (false, "> VALUE    5value\r\n")] {
+            let around = Surround { before, key, between, behind: ShortText::of(b"\r\n") };
             item.append_around(&mut out, &around, b"key");
             assert_eq!(out.as_slice(), due.as_bytes());
             out.truncate(2);

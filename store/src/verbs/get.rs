@@ -11,8 +11,9 @@ use crate::index::FoundSlot;
 use crate::index::hash::{Key, PrefetchedHash};
 use crate::index::slot::{FETCHED, STALE, Slot, WON};
 use crate::item::Item;
-use crate::verbs::{AppendedPart, HeadResult, Hit, LookupResult, ReplyTemplate, Value};
+use crate::verbs::{AppendedPart, HeadResult, Hit, LookupResult, Value};
 use memory::frames::Pinned;
+use memory::short::Surround;
 
 pub(crate) enum ReadValue {
     /// Number of bytes that were copied into the column's buffer.
@@ -145,7 +146,7 @@ impl Column {
         key: &[u8],
         PrefetchedHash(hash): PrefetchedHash,
         out: &mut Vec<u8>,
-        template: impl FnOnce(&Head<'_>) -> Option<ReplyTemplate>,
+        template: impl FnOnce(&Head<'_>) -> Option<Surround>,
         mut head: impl FnMut(&mut Vec<u8>, &Head<'_>) -> HeadResult,
     ) -> LookupResult<'_> {
         let view = self.handle.view();

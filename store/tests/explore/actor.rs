@@ -12,14 +12,14 @@ use crate::script::{
     APART_SECONDS_MAX, Act, Cas, DeltaAct, FRAME_BYTES, KeyAct, Look, MarkAct, MetaAct, PutAct,
     SEGMENT_BYTES, START, Script,
 };
+use memory::short::{ShortText, Surround};
 use memory::sync::plain_access;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use store::{
     AppendedPart, Body, Column, DeleteResult, Delta, Draft, Head, HeadResult, LookupResult,
-    MetaDelete, MetaGet, MetaStep, Pinned, Put, PutResult, ReplyTemplate, StoreError, Value, Verb,
-    Word,
+    MetaDelete, MetaGet, MetaStep, Pinned, Put, PutResult, StoreError, Value, Verb,
 };
 
 /// Bytes of the longest value that the ring receives. Longer values do not use the ring.
@@ -339,11 +339,8 @@ impl Actor {
                 &mut out,
                 |head| {
                     head_fields.set((head.client_flags(), head.cas()));
-                    let first = Word::new(u64::from(b'<'), 1);
-                    Some(ReplyTemplate {
-                        before: [first, first, first, first],
-                        ..ReplyTemplate::default()
-                    })
+                    let first = ShortText::of(b"<");
+                    Some(Surround { before: [first, first, first, first], ..Surround::default() })
                 },
                 |out, head| {
                     head_fields.set((head.client_flags(), head.cas()));

@@ -1,9 +1,10 @@
 //! A few bytes of text, built in a register and appended at once.
 //!
-//! Where: frequent replies consist of short texts around a key and a value.
+//! Where: a protocol makes the short texts around a key and a value, and the store appends them.
 //! Invariant: a text has at most `BYTES_MAX` bytes; the bytes after the text's end are zero.
 //! Source: none. An append of constant length compiles to a store, but any other append to a call.
 
+/// Maximum length of a text.
 const BYTES_MAX: usize = size_of::<u64>();
 
 /// The first number that has too many digits for `ShortText::digits`.
@@ -37,16 +38,20 @@ pub struct ShortText {
 }
 
 impl ShortText {
-    pub(crate) const NONE: ShortText = ShortText { text: 0, bytes: 0 };
+    /// No text.
+    pub const NONE: ShortText = ShortText { text: 0, bytes: 0 };
 
+    /// Makes a text of a whole word, whose lowest byte is the first.
     #[inline(always)]
-    pub(crate) const fn word(text: u64, bytes: u32) -> ShortText {
-        debug_assert!(bytes as usize <= BYTES_MAX);
-        ShortText { text, bytes }
+    #[must_use]
+    pub const fn word(text: u64) -> ShortText {
+        ShortText { text, bytes: u64::BITS / 8 }
     }
 
+    /// Makes a text of constant length.
     #[inline(always)]
-    pub(crate) const fn of<const N: usize>(text: &[u8; N]) -> ShortText {
+    #[must_use]
+    pub const fn of<const N: usize>(text: &[u8; N]) -> ShortText {
         const { assert!(N <= BYTES_MAX) };
         let (mut word, mut at) = (0, 0);
         while at < N {
@@ -54,17 +59,19 @@ impl ShortText {
             at += 1;
         }
         #[expect(clippy::cast_possible_truncation, reason = "asserted above")]
-        ShortText::word(word, N as u32)
+        let bytes = N as u32;
+        ShortText { text: word, bytes }
     }
 
     /// Makes a text of a number's digits; `None` if the number has more than four digits.
     #[inline(always)]
-    pub(crate) fn digits(number: u32) -> Option<ShortText> {
+    #[must_use]
+    pub fn digits(number: u32) -> Option<ShortText> {
         if number >= NUMBER_END {
             return None;
         }
         if let Some(&digits) = NUMBERS.get(number as usize) {
-            return Some(ShortText::word(u64::from(digits & 0xff_ffff), digits >> 24));
+            return Some(ShortText { text: u64::from(digits & 0xff_ffff), bytes: digits >> 24 });
         }
         // The first digit, and the three digits after it, leading zeros included.
         let (first, rest) = (number / 1000, number % 1000);
@@ -72,19 +79,23 @@ impl ShortText {
             .iter()
             .rev()
             .fold(0, |text, digit| (text << 8) | u64::from(digit + u32::from(b'0')));
-        Some(ShortText::word(u64::from(first + u32::from(b'0')) | (rest << 8), 4))
+        Some(ShortText { text: u64::from(first + u32::from(b'0')) | (rest << 8), bytes: 4 })
     }
 
     /// Returns this text followed by `more`. Both together must not be longer than `BYTES_MAX`.
     #[inline(always)]
-    pub(crate) fn then(self, more: ShortText) -> ShortText {
+    #[must_use]
+    pub fn then(self, more: ShortText) -> ShortText {
         let bytes = self.bytes + more.bytes;
         debug_assert!(bytes as usize <= BYTES_MAX && self.bytes < u64::BITS / 8);
-        ShortText::word(self.text | (more.text << (8 * (self.bytes & 7))), bytes)
+        // Callers rely on the maximum for the safety of stores, so release builds keep it too.
+        let bytes = if bytes < u64::BITS / 8 { bytes } else { u64::BITS / 8 };
+        ShortText { text: self.text | (more.text << (8 * (self.bytes & 7))), bytes }
     }
 
+    /// Appends the text.
     #[inline(always)]
-    pub(crate) fn append(self, out: &mut Vec<u8>) {
+    pub fn append(self, out: &mut Vec<u8>) {
         let end = out.len() + self.bytes as usize;
         out.extend_from_slice(&self.text.to_le_bytes());
         out.truncate(end);
@@ -97,7 +108,7 @@ impl ShortText {
         self.text
     }
 
-    /// Number of bytes of the text.
+    /// Number of bytes of the text, eight at most.
     #[inline(always)]
     #[must_use]
     pub fn bytes(self) -> u32 {
@@ -105,23 +116,17 @@ impl ShortText {
     }
 }
 
-/// Appends a number's digits.
-#[inline]
-pub fn number(out: &mut Vec<u8>, number: impl itoa::Integer) {
-    out.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-}
-
-#[inline(always)]
-pub(crate) fn number_after<const N: usize>(
-    out: &mut Vec<u8>,
-    letters: &[u8; N],
-    number: impl itoa::Integer + Copy + TryInto<u32>,
-) {
-    if let Some(digits) = number.try_into().ok().and_then(ShortText::digits) {
-        return ShortText::of(letters).then(digits).append(out);
-    }
-    out.extend_from_slice(letters);
-    self::number(out, number);
+/// The texts around a value in a reply that the store writes at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Surround {
+    /// The first texts of the reply.
+    pub before: [ShortText; 4],
+    /// True if the key follows `before`.
+    pub key: bool,
+    /// The texts right before the value.
+    pub between: [ShortText; 2],
+    /// The text right after the value.
+    pub behind: ShortText,
 }
 
 #[cfg(test)]
@@ -132,7 +137,7 @@ mod tests {
     fn numbers_have_their_digits() {
         for number in 0..NUMBER_END {
             let mut out = b"x".to_vec();
-            let digits = ShortText::digits(number).unwrap();
+            let digits = ShortText::digits(number).expect("four digits at most");
             ShortText::of(b" ").then(digits).then(ShortText::of(b"\r\n")).append(&mut out);
             assert_eq!(out, format!("x {number}\r\n").into_bytes());
         }
