@@ -9,7 +9,7 @@
 mod text;
 
 use crate::binary::parse::{ParsedFrame, parse as parse_frame};
-use crate::binary::quick::get as quick_frame;
+use crate::binary::quick as quick_frame;
 use crate::binary::{HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
@@ -153,7 +153,7 @@ impl Session {
     pub fn next_get<'a>(&mut self, input: &'a [u8]) -> Option<(Get<'a>, usize)> {
         match self.state {
             State::Line => quick::get(input),
-            State::Frame => quick_frame(input),
+            State::Frame => quick_frame::get(input),
             State::Keys { cas, exptime, .. } => self.plain_key(input, cas, exptime),
             _ => None,
         }
@@ -169,10 +169,7 @@ impl Session {
                 .map(Request::Get)
                 .or_else(|| Some(Request::Meta(Meta::value_of(quick::only_meta_get(input)?))))
                 .or_else(|| quick::only_set(input).map(Request::Store)),
-            State::Frame => {
-                let (get, used) = quick_frame(input)?;
-                (used == input.len()).then_some(Request::Get(get))
-            }
+            State::Frame => quick_frame::only_get(input).map(Request::Get),
             _ => None,
         }
     }
@@ -262,7 +259,7 @@ impl Session {
 
     #[inline]
     fn frame<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
-        match quick_frame(input) {
+        match quick_frame::get(input) {
             Some((get, bytes)) => Step::Request(Request::Get(get), bytes),
             None => self.any_frame(input),
         }

@@ -12,20 +12,27 @@ use crate::request::Get;
 /// Returns a whole GET at the start of `input` that has only a key, and the length of its frame.
 #[inline(always)]
 pub(crate) fn get(input: &[u8]) -> Option<(Get<'_>, usize)> {
-    let (header, rest) = input.split_first_chunk::<HEADER_BYTES>()?;
+    let [_, _, high, low, ..] = input else { return None };
+    let bytes = HEADER_BYTES + usize::from(u16::from_be_bytes([*high, *low]));
+    Some((only_get(input.get(..bytes)?)?, bytes))
+}
+
+/// Returns the request if all of `frame` is one GET that has only a key.
+#[inline(always)]
+pub(crate) fn only_get(frame: &[u8]) -> Option<Get<'_>> {
+    let (header, key) = frame.split_first_chunk::<HEADER_BYTES>()?;
     let [MAGIC_REQUEST, opcode, high, low, 0, _, _, _, body @ ..] = header else { return None };
     let quiet = match *opcode {
         opcode::GET | opcode::GETK => false,
         opcode::GETQ | opcode::GETKQ => true,
         _ => return None,
     };
-    let key_bytes = usize::from(u16::from_be_bytes([*high, *low]));
     let [b0, b1, b2, b3, o0, o1, o2, o3, ..] = *body;
-    let body_bytes = u32::from_be_bytes([b0, b1, b2, b3]);
-    let fits = body_bytes as usize == key_bytes && (1..=KEY_BYTES_MAX).contains(&key_bytes);
-    let key = rest.get(..key_bytes).filter(|_| fits)?;
+    let fits = (1..=KEY_BYTES_MAX).contains(&key.len())
+        && usize::from(u16::from_be_bytes([*high, *low])) == key.len()
+        && u32::from_be_bytes([b0, b1, b2, b3]) as usize == key.len();
     let tag = Tag { opcode: *opcode, quiet, opaque: u32::from_be_bytes([o0, o1, o2, o3]) };
-    Some((Get { key, exptime: None, form: GetForm::Binary(tag) }, HEADER_BYTES + key_bytes))
+    fits.then_some(Get { key, exptime: None, form: GetForm::Binary(tag) })
 }
 
 #[cfg(test)]
