@@ -53,6 +53,12 @@ fn length(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
 }
 
+/// Returns the length of a key or of the name of a statistic.
+#[inline(always)]
+fn key_length(key: &[u8]) -> u16 {
+    u16::try_from(key.len()).unwrap_or(u16::MAX)
+}
+
 fn frame(out: &mut Vec<u8>, header: Header, parts: &[&[u8]]) {
     let body_bytes = length(parts.iter().map(|part| part.len()).sum());
     out.extend_from_slice(&Header { body_bytes, ..header }.to_bytes());
@@ -100,7 +106,7 @@ pub(crate) fn stat(out: &mut Vec<u8>, tag: Tag, name: &str, value: Arguments<'_>
     // Writing to a `Vec` does not fail.
     let _ = out.write_fmt(value);
     let head = Header {
-        key_bytes: u16::try_from(name.len()).unwrap_or(u16::MAX),
+        key_bytes: key_length(name.as_bytes()),
         body_bytes: length(out.len() - start - HEADER_BYTES),
         ..header(tag)
     };
@@ -126,11 +132,11 @@ impl Value<'_> {
     }
 
     #[inline(always)]
-    fn header(&self, key_bytes: usize, value_bytes: u32, cas: u64) -> Header {
+    fn header(&self, key_bytes: u16, value_bytes: u32, cas: u64) -> Header {
         Header {
             extras_bytes: FLAGS_BYTES,
-            key_bytes: u16::try_from(key_bytes).unwrap_or(u16::MAX),
-            body_bytes: u32::from(FLAGS_BYTES) + length(key_bytes) + value_bytes,
+            key_bytes,
+            body_bytes: u32::from(FLAGS_BYTES) + u32::from(key_bytes) + value_bytes,
             cas,
             ..header(self.tag)
         }
@@ -149,7 +155,7 @@ impl Show for Value<'_> {
     fn surround(&self, found: &impl FoundItem) -> Option<Surround> {
         // The caller uses `surround` only for GET: GAT and TOUCH look the item up under its lock.
         let key = matches!(self.tag.opcode, opcode::GETK | opcode::GETKQ);
-        let key_bytes = if key { self.key.len() } else { 0 };
+        let key_bytes = if key { key_length(self.key) } else { 0 };
         let header = self.header(key_bytes, found.value_bytes(), found.cas());
         let [one, two, three] = header.to_words().map(ShortText::word);
         let flags = ShortText::of(&found.client_flags().to_be_bytes());
@@ -160,7 +166,7 @@ impl Show for Value<'_> {
         let is_touch = opcode::find(self.tag.opcode).is_some_and(|it| it.shape == Shape::Touch);
         let value_bytes = if is_touch { 0 } else { found.value_bytes() };
         let key = self.shown_key();
-        out.extend_from_slice(&self.header(key.len(), value_bytes, found.cas()).to_bytes());
+        out.extend_from_slice(&self.header(key_length(key), value_bytes, found.cas()).to_bytes());
         out.extend_from_slice(&found.client_flags().to_be_bytes());
         out.extend_from_slice(key);
         Some(value_bytes > 0)
@@ -177,7 +183,6 @@ impl Show for Value<'_> {
             return refuse(out, self.tag, Refusal::NotFound);
         }
         let (status, _) = status(Refusal::NotFound);
-        let key_bytes = u16::try_from(key.len()).unwrap_or(u16::MAX);
-        frame(out, Header { status, key_bytes, ..header(self.tag) }, &[key]);
+        frame(out, Header { status, key_bytes: key_length(key), ..header(self.tag) }, &[key]);
     }
 }
