@@ -14,6 +14,7 @@ use crate::room::limit::OutOfBounds;
 use crate::room::{Chores, Room};
 use crate::shared::Shared;
 use crate::stats::evictions::EvictionRecord;
+use crate::upkeep::Look;
 use crate::upkeep::flush::FlushWalk;
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub struct Column {
     pub(crate) room: Room,
     pub(crate) uniques: Uniques,
     pub(crate) flush_walk: FlushWalk,
+    pub(crate) vain_look: Option<Look>,
+    pub(crate) looks: bool,
     /// A copy of the short value that the last operation found.
     pub(crate) copied: Box<[u8; REWRITTEN_BYTES_MAX]>,
 }
@@ -38,6 +41,8 @@ impl Column {
             room: Room::new(chores, id),
             uniques: Uniques::default(),
             flush_walk: FlushWalk::new(now),
+            vain_look: None,
+            looks: false,
             copied: Box::new([0; REWRITTEN_BYTES_MAX]),
         }
     }

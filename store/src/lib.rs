@@ -121,7 +121,9 @@ impl Store {
 
     /// Switches the removal of expired items by background work on or off. Returns the old setting.
     pub fn set_expires_unasked(&self, on: bool) -> bool {
-        self.chores.expires_unasked.swap(on, Ordering::Relaxed)
+        let was = self.chores.expires_unasked.swap(on, Ordering::Relaxed);
+        self.log.note_change();
+        was
     }
 
     /// Returns the next column.

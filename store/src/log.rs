@@ -80,6 +80,8 @@ pub(crate) struct Log {
     cas: CachePadded<AtomicU64>,
     /// The latest time of any column's clock, in seconds.
     now: CachePadded<AtomicU32>,
+    /// Number of changes that may have made background work due, see `upkeep`.
+    changes: CachePadded<AtomicU32>,
 }
 
 impl Log {
@@ -119,12 +121,24 @@ impl Log {
             dead_bytes: CachePadded(AtomicU64::new(0)),
             cas: CachePadded(AtomicU64::new(1)),
             now: CachePadded(AtomicU32::new(0)),
+            changes: CachePadded(AtomicU32::new(0)),
             memory,
         })
     }
 
     pub(crate) fn set_now(&self, now: u32) {
         self.now.fetch_max(now, Ordering::Relaxed); // no other data depends on `now`
+    }
+
+    /// Notes a change that may have made background work due. Called after the change.
+    pub(crate) fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release); // pairs with `changes`
+    }
+
+    /// Number of changes noted. The caller then sees all that was changed before they were noted.
+    #[inline]
+    pub(crate) fn changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire) // pairs with `note_change`
     }
 
     fn lane(&self, queue: policy::Queue) -> &Lane {

@@ -51,7 +51,9 @@ impl Executor for Context {
     fn end_loop(&mut self) -> bool {
         self.store.quiesce();
         let is_left = self.store.maintain();
-        if let Some(populator) = &self.populator {
+        if self.store.looks()
+            && let Some(populator) = &self.populator
+        {
             populator.wake_if_wanted(&self.store);
         }
         self.tell_events();

@@ -165,6 +165,7 @@ impl<'r> View<'r> {
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
             self.shared.index.count(self.handle.items.take());
+            self.shared.log.note_change();
         }
     }
 

@@ -45,11 +45,13 @@ impl Log {
         let soon = there.is_uncounted().then_some(now + 1);
         let due = due.into_iter().chain(soon).min();
         self.calendar.note_unclaimed(&self.memory.segments, segment, due.unwrap_or(u32::MAX));
+        self.note_change();
         self.retire_if_dead(segment);
     }
 
     pub(crate) fn note_due(&self, segment: u32, due: u32) {
         self.calendar.note(&self.memory.segments, segment, due);
+        self.note_change();
     }
 
     /// A segment to be walked in second `now`; it stays due until a column claims or notes it.
@@ -93,5 +95,6 @@ impl Log {
         let rested = there.walked().saturating_add(WALK_SECONDS_MIN);
         let due = exptime.max(rested);
         self.calendar.note_earlier(&self.memory.segments, segment, due);
+        self.note_change();
     }
 }

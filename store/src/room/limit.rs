@@ -179,6 +179,7 @@ impl Shared {
         // sees; a column that does so later sees the new number, and seals its segments itself.
         fence(Ordering::SeqCst); // pairs with the fence in `give_token`
         self.log.seal_all();
+        self.log.note_change();
         Ok(())
     }
 }

@@ -122,6 +122,7 @@ impl Room {
             Aim::Sweep(_) | Aim::Repack(_) => {}
         }
         self.drain = Some(Drain { walk, aim, token, freed_bytes: 0, mean_bytes });
+        view.log.note_change();
         true
     }
 
@@ -164,11 +165,21 @@ impl Room {
         }
     }
 
+    /// True if a walk may be continued or begun.
+    pub(crate) fn is_due(&self) -> bool {
+        // Relaxed: a hint. While no token is taken, no walk is parked.
+        let is_parked = || self.chores.tokens.load(Ordering::Relaxed) != 0;
+        self.drain.is_some() || is_parked() || !self.chores.harvest.is_empty()
+    }
+
     /// Leaves the column's walk and its token to other columns. Called before the column sleeps.
     pub(crate) fn park_drain(&mut self, view: View<'_>) {
         let Some(drain) = self.drain.take() else { return };
         match self.chores.parked.try_lock() {
-            Ok(mut parked) => parked.push(drain),
+            Ok(mut parked) => {
+                parked.push(drain);
+                view.log.note_change();
+            }
             Err(_) => drain.stop(view, &self.chores),
         }
     }

@@ -43,11 +43,16 @@ impl Aging {
         Self { done: AtomicU32::new(now), walk: Mutex::new(walk) }
     }
 
+    /// True if the walk may be behind its schedule at second `now`.
+    pub(crate) fn is_due(&self, now: u32) -> bool {
+        // Relaxed: `done` is only a hint. Another column, whose clock is ahead, may have stored it.
+        self.done.load(Ordering::Relaxed) < now
+    }
+
     /// Visits some groups. If the result is true, the caller must call this function again at once.
     pub(crate) fn walk_slice(&self, view: View<'_>) -> bool {
         let now = view.handle.now;
-        // Relaxed: `done` is only a hint. Another column, whose clock is ahead, may have stored it.
-        if self.done.load(Ordering::Relaxed) >= now {
+        if !self.is_due(now) {
             return false;
         }
         let Ok(mut walk) = self.walk.try_lock() else { return false };

@@ -100,6 +100,7 @@ impl Shared {
     fn flushed(&self) {
         self.log.seal_all();
         self.mrc.flushed();
+        self.log.note_change();
     }
 
     /// Lets lookups stop comparing epochs if no segment of an earlier epoch is left.

@@ -103,7 +103,7 @@ impl Harvest {
             Stage::Passing(group) => gathered.pass_slice(view, group, budget),
             Stage::Retiring => gathered.retire_slice(view),
         };
-        self.note_waiting(&gathered);
+        self.note_waiting(view, &gathered);
         work
     }
 
@@ -125,7 +125,7 @@ impl Harvest {
         if first + looked == end || gathered.count() == GATHERED_MAX as usize {
             gathered.begin_pass(view);
         }
-        self.note_waiting(gathered);
+        self.note_waiting(view, gathered);
         (looked, claimed)
     }
 
@@ -140,16 +140,18 @@ impl Harvest {
             return None;
         }
         let next = gathered.pop(view);
-        self.note_waiting(&gathered);
+        self.note_waiting(view, &gathered);
         next
     }
 
-    fn note_waiting(&self, gathered: &Claims) {
+    fn note_waiting(&self, view: View<'_>, gathered: &Claims) {
         let waiting = match gathered.stage {
             Stage::Gathering => u32::try_from(gathered.count()).unwrap_or(u32::MAX),
             Stage::Passing(_) | Stage::Retiring => 0,
         };
-        self.waiting.store(waiting, Ordering::Relaxed); // a hint
+        if self.waiting.swap(waiting, Ordering::Relaxed) == 0 && waiting > 0 {
+            view.log.note_change(); // the count itself is a hint
+        }
     }
 }
 
@@ -216,6 +218,7 @@ impl Claims {
         let begins = pays && view.index.begin_pass();
         if begins {
             self.stage = Stage::Passing(0);
+            view.log.note_change();
         }
         begins
     }
