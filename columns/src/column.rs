@@ -102,7 +102,8 @@ pub struct Column<E: Executor, W: StreamWay> {
     /// column tries these errands again a little later.
     awaiting_errand: Vec<u64>,
     timers: Timers,
-    spin: Spin,
+    /// Present with `-o busy_poll`.
+    spin: Option<Spin>,
     waker: Arc<Waker>,
     /// `None` if this column need not wake up every second.
     second_timer: Option<SecondTimer>,
@@ -198,14 +199,22 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         let thread_id = rustix::thread::gettid().as_raw_nonzero().get();
         self.turn.counters.thread_id.set(u64::try_from(thread_id).unwrap_or(0));
         self.migration.iter_mut().for_each(Migration::begin);
-        while !self.is_over() {
-            self.wait()?;
+        // Each order to stop wakes the column, and one may have been given before this point.
+        let mut is_woken = true;
+        while !((is_woken || self.ending != Ending::Serving) && self.is_over()) {
+            is_woken = self.wait()?;
             self.turn.counters.loops.add(1);
             self.turns();
             self.datagram_turns();
-            self.steal();
-            self.accept_ready();
-            self.migrate();
+            if let Some(victim) = self.victim.take() {
+                self.steal(&victim);
+            }
+            if self.listeners_ready != 0 {
+                self.accept_ready();
+            }
+            if self.migration.is_some() {
+                self.migrate();
+            }
             self.timers.worked(self.turn.executor.end_loop());
             self.housekeeping();
         }
@@ -219,14 +228,16 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     }
 
     /// Takes events, and waits for events only if no work is left. Queues the ready connections.
-    fn wait(&mut self) -> std::io::Result<()> {
+    /// Returns true if the column's waker was among the events.
+    fn wait(&mut self) -> std::io::Result<bool> {
         self.timers.watch_arrivals(self.streams.arrivals.any(), self.turn.now_ms);
         let due = self.timeout();
         let victim = match due {
             Timeout::Zero => None,
             _ => self.stealing.as_ref().and_then(Stealing::victim),
         };
-        let goes_on = self.spin.goes_on(due) || victim.is_some();
+        let spins = self.spin.as_mut().is_some_and(|spin| spin.goes_on(due));
+        let goes_on = spins || victim.is_some();
         let timeout = if goes_on { Timeout::Zero } else { due };
         let blocks = timeout != Timeout::Zero;
         if blocks {
@@ -244,7 +255,6 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         self.victim = victim.filter(|_| count == 0);
         let mut is_woken = false;
         for event in events {
-            self.spin.note_work();
             if event.token >= TOKEN_OTHER {
                 if event.token == TOKEN_WAKER {
                     self.waker.clear();
@@ -261,7 +271,14 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
                 note_ready(&mut self.connections, &mut self.queue, event.token, ready);
             }
         }
-        self.note_events(count);
+        if let Some(spin) = &mut self.spin
+            && count > 0
+        {
+            spin.note_work();
+        }
+        if self.ending != Ending::Serving {
+            self.note_events(count);
+        }
         let now_ms = self.timers.now(&mut self.turn);
         self.turn.pass_time(now_ms);
         self.take_ready();
@@ -270,7 +287,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         }
         self.retry_for_room();
         self.queue.append(&mut self.awaiting_errand);
-        Ok(())
+        Ok(is_woken)
     }
 
     /// Queues the connections that are ready without an event of the epoll.
@@ -278,7 +295,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     fn take_ready(&mut self) {
         let Column { connections, queue, spin, .. } = self;
         self.way.ready(self.turn.now_ms, |token, ready| {
-            spin.note_work();
+            spin.iter_mut().for_each(Spin::note_work);
             note_ready(connections, queue, token, ready);
         });
     }
@@ -292,11 +309,12 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             self.awaiting_room.len() < self.awaiting_room_before && !self.awaiting_room.is_empty();
         let datagrams = self.datapaths.next();
         let is_behind = self.stealing.as_ref().is_some_and(Stealing::looks_again);
-        let goes_on = goes_on || is_behind || datagrams == datagram::Next::Again;
+        let goes_on = goes_on || is_behind || matches!(datagrams, datagram::Next::Again);
         if !self.queue.is_empty() || goes_on || self.ending == Ending::Looking {
             return Timeout::Zero;
         }
-        let awaits_room = !self.awaiting_room.is_empty() || datagrams == datagram::Next::AwaitRoom;
+        let awaits_room =
+            !self.awaiting_room.is_empty() || matches!(datagrams, datagram::Next::AwaitRoom);
         match self.timers.timeout(self.turn.now_ms, self.way.due_ms()) {
             Timeout::Zero => Timeout::Zero,
             _ if awaits_room => Timeout::Exactly(limits::ROOM_RETRY),
@@ -318,17 +336,15 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
         self.stealing.iter_mut().for_each(|it| it.note_loop(input, net::monotonic_ns));
     }
 
-    /// If this column has nothing else to do, steals datagrams from a column that receives
-    /// datagrams faster than it executes them.
-    #[inline]
-    fn steal(&mut self) {
-        let Some(Victim { column, socket, at_once, is_near }) = self.victim.take() else { return };
+    /// Steals datagrams from a column that receives datagrams faster than it executes them.
+    #[cold]
+    fn steal(&mut self, &Victim { column, socket, at_once, is_near }: &Victim) {
         let taken = self.datapaths.steal((column, socket), at_once, &mut self.turn);
         self.stealing.iter_mut().for_each(|it| it.note_try(taken));
         if taken == 0 {
             return;
         }
-        self.spin.note_work();
+        self.spin.iter_mut().for_each(Spin::note_work);
         let TurnState { counters, shared, .. } = &self.turn;
         counters.datagrams_stolen.add(taken as u64);
         let given = &shared.counters[column];

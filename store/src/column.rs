@@ -70,7 +70,9 @@ impl Column {
 
     /// Must be called before the thread blocks: the reuse of memory would wait for this column.
     pub fn offline(&mut self) {
-        self.room.park_drain(self.handle.view());
+        if self.room.drain.is_some() {
+            self.room.park_drain(self.handle.view());
+        }
         self.handle.offline();
     }
 

@@ -49,7 +49,7 @@ const REUSE_FACTOR: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct Room {
     pub(crate) chores: Arc<Chores>,
-    drain: Option<Drain>,
+    pub(crate) drain: Option<Drain>,
     debt: Debt,
     /// Number of further appends without a search for room (`REST_APPENDS`).
     rest: u32,

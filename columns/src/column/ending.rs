@@ -1,7 +1,8 @@
 //! Ends a column, at once or gracefully. In a graceful end the column accepts no connections,
 //! answers the input that has arrived, and closes each connection that has no request under way.
 //!
-//! Where: `Column::run` calls `is_over` before each loop.
+//! Where: `Column::run` calls `is_over` when the waker has woken the column, and before each loop
+//! of a graceful end.
 //! Invariant: a graceful end closes no connection whose request or reply is under way.
 //! `Server::stop_gracefully` bounds how long a graceful end may take.
 

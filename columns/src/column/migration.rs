@@ -21,7 +21,7 @@ use net::{Waker, monotonic_ns};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::balance::{Balance, Connection as Cost, LOAD_MAX, Loads, Move, Verdict};
-use super::{Column, Ending};
+use super::{Column, Ending, Spin};
 use crate::connection::Connection;
 use crate::executor::Executor;
 use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
@@ -123,7 +123,7 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             // A chosen connection that was not free to go during a whole period stays here.
             migration.leaving.clear();
             migration.period_ends_ms = now_ms - now_ms % MIGRATION_PERIOD_MS + MIGRATION_PERIOD_MS;
-            let load = migration.meter.load(self.spin.idle_ns());
+            let load = migration.meter.load(self.spin.as_ref().map_or(0, Spin::idle_ns));
             match migration.balance.end_period(now_ms, load) {
                 Verdict::Even => {}
                 Verdict::Count => self.connections.iter_mut().for_each(Connection::count_anew),
