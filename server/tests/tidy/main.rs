@@ -129,6 +129,9 @@ fn unsafe_code_is_kept_in_its_places_and_proved() {
     holds(rules::unsafe_code);
     let proved = "// SAFETY: proved.\nunsafe { a() }\n";
     assert!(finds(rules::unsafe_code, "protocol/src/a.rs", proved));
+    assert!(finds(rules::unsafe_code, "store/src/verbs/get.rs", proved));
+    assert!(!finds(rules::unsafe_code, "store/src/item.rs", proved));
+    assert!(!finds(rules::unsafe_code, "store/src/item/tests.rs", proved));
     assert!(finds(rules::unsafe_code, "memory/src/a.rs", "unsafe { a() }\n"));
     assert!(!finds(rules::unsafe_code, "memory/src/a.rs", proved));
     assert!(!finds(rules::unsafe_code, "memory/src/a.rs", "#![allow(unsafe_code)] // unsafe {\n"));
