@@ -38,5 +38,5 @@ pub use reply::Reply;
 pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Stats, Store};
 pub use session::{ModeNames, ProtocolMode, Session, refusal_of, stored};
 pub use short::ShortText;
-pub use step::{Step, Tail};
+pub use step::{Step, TAIL_BYTES_MAX, Tail, TailRead};
 pub use text::LINE_BYTES_MAX;

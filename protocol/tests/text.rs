@@ -368,9 +368,11 @@ fn a_caller_may_refuse_a_value() {
     };
     assert_eq!((header_bytes, value_bytes), (15, 100));
     session.swallow(value_bytes.into(), Tail::LineEnd, Form::LINE.refused(Refusal::TooLarge));
-    assert_eq!(session.next(&[b'x'; 101]), Step::Skip(101));
-    assert_eq!(
-        session.next(b"\n"),
-        Step::Request(Request::Answer(Form::LINE.refused(Refusal::TooLarge)), 1)
-    );
+    assert_eq!(session.next(&[b'x'; 101]), Step::Skip(100));
+    assert_eq!(session.next(b"\r"), Step::More);
+    // Like memcached, skips two bytes after the value even if they are not a line end.
+    for end in [b"\r\n", b"xx"] {
+        let answer = Request::Answer(Form::LINE.refused(Refusal::TooLarge));
+        assert_eq!(session.clone().next(end), Step::Request(answer, 2));
+    }
 }
