@@ -90,8 +90,10 @@ impl Form {
         Answer { form: self, outcome: Outcome::Refused(refusal) }
     }
 
-    /// Appends the result of an increment or decrement; `cas` is the item's CAS unique.
-    pub fn number(self, number: u64, cas: u64, out: &mut Vec<u8>) {
+    /// Appends a number, such as the result of an increment; `cas` is the item's CAS unique. The
+    /// number fits an `i64` or a `u64`.
+    #[inline]
+    pub fn number(self, number: i128, cas: u64, out: &mut Vec<u8>) {
         match self {
             Form::Text { noreply } => text::write::number(out, number, noreply),
             Form::Binary(tag) => binary::write::number(out, tag, number, cas),

@@ -232,6 +232,14 @@ fn me_tells_all_of_an_item() {
     assert_eq!(told(Some(&item)), "ME foo exp=10 la=4 cas=9 fetch=yes cls=1 size=99\r\n");
     let other = known(0, false, false);
     assert_eq!(told(Some(&other)), "ME foo exp=-1 la=4 cas=9 fetch=no cls=1 size=99\r\n");
+
+#[test]
+fn a_number_may_be_any_of_64_bits() {
+    for number in [0, 7, u64::MAX.into(), i64::MIN.into()] {
+        let line = said(|out| Form::LINE.number(number, 0, out));
+        assert_eq!(line, format!("{number}\r\n"));
+    }
+}
 }
 
 #[test]
