@@ -116,20 +116,16 @@ impl Form {
         }
     }
 
-    /// True if `stats` with the non-empty `arguments` asks for the statistics called `name`. Like
-    /// in memcached, a text argument may be a prefix of the name, and a binary argument may be
-    /// longer than the name.
+    /// True if `stats` whose first word is `word` asks for the statistics called `name`, or `word`
+    /// asks for the argument called `name`. Like in memcached, a text word may be a prefix of the
+    /// name, and a binary word may be longer than the name.
     #[must_use]
-    pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
+    pub fn asks_for(self, name: &[u8], word: &[u8]) -> bool {
         match self {
-            Form::Text { .. } => name.starts_with(first_word(arguments)),
-            Form::Binary(_) => arguments.starts_with(name),
+            Form::Text { .. } => name.starts_with(word),
+            Form::Binary(_) => word.starts_with(name),
         }
     }
-}
-
-fn first_word(text: &[u8]) -> &[u8] {
-    text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
 /// Evaluates `$then` with `$show` as the writer for `$get`'s form; compiled once per form.

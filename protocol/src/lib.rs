@@ -35,7 +35,7 @@ pub use form::{Answer, Form, GetForm};
 pub use key::KEY_BYTES_MAX;
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
-pub use request::{Args, Delete, Delta, Get, Initial, Meta, Request, Stats, Store};
+pub use request::{Args, Delete, Delta, Get, Initial, LineTokens, Meta, Request, Stats, Store};
 pub use session::{ModeNames, ProtocolMode, Session, refusal_of, stored};
 pub use short::ShortText;
 pub use step::{Step, TAIL_BYTES_MAX, Tail, TailRead};

@@ -66,9 +66,7 @@ fn request<'a>(
         Shape::Flush => Request::FlushAll { exptime: Some(exptime), form },
         Shape::Noop => Request::Noop(form),
         Shape::Version => Request::Version(form),
-        Shape::Stat => {
-            Request::Stats(Stats { args: Args { text: key, count: 1 }, lists: false, form })
-        }
+        Shape::Stat => Request::Stats(Stats { args: Args::Word(key), lists: false, form }),
         Shape::Quit => Request::Quit(form),
         Shape::SaslList | Shape::Sasl => return None,
     })
@@ -247,9 +245,9 @@ fn a_number_comes_with_its_cas_unique_and_a_version_is_a_text() {
     let mut bytes = Vec::new();
     form.number(5, 9, &mut bytes);
     form.write_outcome(Outcome::Stored(11), &mut bytes);
-    form.number(-2, 13, &mut bytes);
     form.version("1.6.45", &mut bytes);
     form.write_outcome(Outcome::StatsEnd, &mut bytes);
+    form.number(-2, 13, &mut bytes);
     let mut rest = &bytes[..];
     let (five, minus_two) = (5_u64.to_be_bytes(), (-2_i64).to_be_bytes());
     for (cas, value) in [(9, &five[..]), (11, b""), (0, b"1.6.45"), (0, b""), (13, &minus_two)] {

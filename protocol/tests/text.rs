@@ -12,8 +12,8 @@ use protocol::meta::Flags;
 use protocol::reply::Decoded;
 use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{
-    Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, ProtocolMode, Refusal,
-    Reply, Request, Session, Step, Store, StoreVerb, Tail,
+    Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, LineTokens, Meta, MetaVerb, ProtocolMode,
+    Refusal, Reply, Request, Session, Step, Store, StoreVerb, Tail,
 };
 use stream::feed;
 
@@ -101,7 +101,7 @@ proptest! {
         which in 0..4usize,
     ) {
         let text = flags.join(" ");
-        let flags = Args { text: text.as_bytes(), count: flags.len() };
+        let flags = LineTokens::of(text.as_bytes());
         let verbs = [MetaVerb::Get, MetaVerb::Set, MetaVerb::Delete, MetaVerb::Arithmetic];
         let verb = verbs[which];
         let value = if verb == MetaVerb::Set { &value[..] } else { b"" };
@@ -144,7 +144,7 @@ proptest! {
         text in "[a-z][a-z ]{0,20}",
     ) {
         let flags = words.join(" ");
-        let flags = Args { text: flags.as_bytes(), count: words.len() };
+        let flags = LineTokens::of(flags.as_bytes());
         let text = text.as_bytes();
         for reply in [
             Reply::Value { key: &key, client_flags, cas, value: &value },

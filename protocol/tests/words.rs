@@ -12,11 +12,10 @@ use protocol::command::Operator;
 use protocol::meta::write::{Get, Number, RequestFields, debug};
 use protocol::show::Show;
 use protocol::text::operator::{Classes, Control, Listing, Streams, read};
-use protocol::{Args, Form, Outcome, ProtocolMode, Refusal, Session, Step, Tag};
+use protocol::{Args, Form, LineTokens, Outcome, ProtocolMode, Refusal, Session, Step, Tag};
 
 fn asks(operator: Operator, text: &str) -> Result<Control, Refusal> {
-    let count = text.split_whitespace().count();
-    read(operator, Args { text: text.as_bytes(), count })
+    read(operator, Args::Line(flags(text)))
 }
 
 #[test]
@@ -95,7 +94,7 @@ fn a_browser_is_sent_away_and_a_word_that_looks_like_one_is_answered() {
 #[test]
 fn an_answer_to_a_meta_command_shows_the_key_as_it_was_given() {
     for (key_binary, due) in [(false, "HD kfoo Oab\r\n"), (true, "HD kZm9v b Oab\r\n")] {
-        let flags = Args { text: b"k Oab", count: 2 };
+        let flags = flags("k Oab");
         let asked = RequestFields { flags, key: b"foo", key_binary, quiet: false };
         let mut out = Vec::new();
         asked.say(Outcome::Done, None, &mut out);
@@ -133,8 +132,8 @@ fn each_refusal_has_its_status_in_a_frame() {
     }
 }
 
-fn flags(text: &str) -> Args<'_> {
-    Args { text: text.as_bytes(), count: text.split_whitespace().count() }
+fn flags(text: &str) -> LineTokens<'_> {
+    LineTokens::of(text.as_bytes())
 }
 
 fn asked(text: &str, quiet: bool) -> RequestFields<'_> {
@@ -232,6 +231,7 @@ fn me_tells_all_of_an_item() {
     assert_eq!(told(Some(&item)), "ME foo exp=10 la=4 cas=9 fetch=yes cls=1 size=99\r\n");
     let other = known(0, false, false);
     assert_eq!(told(Some(&other)), "ME foo exp=-1 la=4 cas=9 fetch=no cls=1 size=99\r\n");
+}
 
 #[test]
 fn a_number_may_be_any_of_64_bits() {
@@ -239,7 +239,6 @@ fn a_number_may_be_any_of_64_bits() {
         let line = said(|out| Form::LINE.number(number, 0, out));
         assert_eq!(line, format!("{number}\r\n"));
     }
-}
 }
 
 #[test]

@@ -68,7 +68,7 @@ enum Answer {
     Hot,
 }
 
-/// Subcommands that `Form::asks_for` recognizes, in the order in which memcached tries them.
+/// Subcommands that `Stats::asks_for` recognizes, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", Answer::Reset),
     (detail::NAME, Answer::Detail),
@@ -180,13 +180,12 @@ fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> NextStep {
 
 /// Appends statistics. Returns the step that completes the answer.
 fn write(shared: &Shared, now: u32, request: &Stats<'_>, out: &mut Vec<u8>) -> Pending {
-    let Stats { args, form, .. } = *request;
-    let rows = &mut Rows { form, out };
-    let Some(subcommand) = args.token(0) else {
+    let rows = &mut Rows { form: request.form, out };
+    let Some(subcommand) = request.name() else {
         general::write(shared, now, rows);
         return Pending::Reply(Outcome::StatsEnd);
     };
-    let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, args.text));
+    let found = SUBCOMMANDS.iter().find(|(name, _)| request.asks_for(name));
     let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
     let Some((_, answer)) = found else {
         return Pending::Reply(Outcome::Refused(Refusal::StatsUnknown));
@@ -229,7 +228,7 @@ fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand,
 fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
     let number = |at| args.token(at).and_then(protocol::number::strict_u32);
     match (number(1), number(2)) {
-        _ if args.count < 3 => Err(Refusal::StatsCachedumpWords),
+        _ if args.count() < 3 => Err(Refusal::StatsCachedumpWords),
         (Some(SLAB_CLASSES..), Some(_)) => Err(Refusal::StatsCachedumpClass),
         (Some(class), Some(limit)) => {
             let dump = context.begin_dump(Lines::items(limit), class == CLASS);

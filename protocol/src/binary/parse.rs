@@ -106,7 +106,7 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
         Shape::Version if is_bare => Request::Version(form),
         Shape::Quit if is_bare => Request::Quit(form),
         Shape::Stat if extras_bytes == 0 => {
-            let args = Args { text: key, count: usize::from(keyed) };
+            let args = if keyed { Args::Word(key) } else { Args::default() };
             Request::Stats(Stats { args, lists: false, form })
         }
         Shape::SaslList if is_bare => return Some(unknown(head, 0)),

@@ -9,7 +9,7 @@ use super::Flags;
 use crate::base64;
 use crate::form::Form;
 use crate::outcome::{Outcome, Refusal};
-use crate::request::{Args, Meta};
+use crate::request::{LineTokens, Meta};
 use crate::short::{ShortText, number, number_after};
 use crate::show::{FoundItem, Show, Surround};
 
@@ -35,7 +35,7 @@ pub struct Number {
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFields<'a> {
     /// The flags, as sent.
-    pub flags: Args<'a>,
+    pub flags: LineTokens<'a>,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// True if the client sent the key in base64 (`b`); the answer then shows the key in base64.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use protocol::{Args, Form, Stats};
+use protocol::{Args, Form, LineTokens, Stats};
 use store::policy::Eviction;
 
 use super::{Pending, obey, write};
@@ -17,7 +17,7 @@ fn shared(settings: Settings) -> Arc<Shared> {
 
 fn answer(shared: &Shared, arguments: &str) -> String {
     let (mut out, form) = (Vec::new(), Form::LINE);
-    let args = Args { text: arguments.as_bytes(), count: arguments.split_whitespace().count() };
+    let args = Args::Line(LineTokens::of(arguments.as_bytes()));
     let request = Stats { args, lists: true, form };
     let outcome = match write(shared, START + 10, &request, &mut out) {
         Pending::Reply(outcome) => outcome,
