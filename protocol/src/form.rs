@@ -108,6 +108,13 @@ impl Form {
         }
     }
 
+    /// Appends a whole list of statistics, whose rows `rows` appends by `stat`. An answer that
+    /// takes several turns calls `stat` alone, and then appends `Outcome::StatsEnd`.
+    pub fn stats(self, out: &mut Vec<u8>, rows: impl FnOnce(&mut Vec<u8>)) {
+        rows(out);
+        self.write_outcome(Outcome::StatsEnd, out);
+    }
+
     /// Appends one statistic.
     pub fn stat(self, name: &str, value: Arguments<'_>, out: &mut Vec<u8>) {
         match self {
