@@ -38,6 +38,14 @@ pub enum GetForm {
 }
 
 impl GetForm {
+    /// Returns the form of an answer that refuses the request.
+    pub(crate) fn of_refusal(self) -> Form {
+        match self {
+            GetForm::Text { .. } => Form::LINE,
+            GetForm::Binary(tag) => Form::Binary(tag),
+        }
+    }
+
     /// True if more keys of the same request follow.
     #[inline]
     #[must_use]

@@ -89,8 +89,8 @@ impl Request<'_> {
     /// The form of the answer. No flag of a meta command suppresses a refusal.
     fn form(&self) -> Form {
         match *self {
-            Request::Get(Get { form: GetForm::Binary(tag), .. }) => Form::Binary(tag),
-            Request::Get(_) | Request::Meta(_) => Form::LINE,
+            Request::Get(Get { form, .. }) => form.of_refusal(),
+            Request::Meta(_) => Form::LINE,
             Request::Store(Store { form, .. })
             | Request::Delete(Delete { form, .. })
             | Request::Delta(Delta { form, .. })
