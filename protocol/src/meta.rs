@@ -21,7 +21,7 @@ const TOKENS_MAX: usize = 20;
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
 /// A meta command's flags. Exptimes are as the client sent them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
     /// `b`: the key was given in base64.
     pub binary: bool,
@@ -49,7 +49,7 @@ pub struct Flags {
     pub cas: Option<u64>,
     /// `E`: the CAS unique that the item gets.
     pub cas_in: Option<u64>,
-    /// `D`: the number to add or subtract.
+    /// `D`: the number to add or subtract; `parse` gives 1 if the flag is missing.
     pub delta: u64,
     /// `J`: the initial number.
     pub initial: u64,
@@ -57,30 +57,6 @@ pub struct Flags {
     pub locked: bool,
     /// True if the token of `O` is too long; memcached notices this only when it answers.
     pub opaque_too_long: bool,
-}
-
-impl Default for Flags {
-    fn default() -> Self {
-        Flags {
-            binary: false,
-            vivify: None,
-            exptime: None,
-            recache: None,
-            value: false,
-            quiet: false,
-            no_bump: false,
-            remove_value: false,
-            stale: false,
-            mode: None,
-            client_flags: 0,
-            cas: None,
-            cas_in: None,
-            delta: 1,
-            initial: 0,
-            locked: false,
-            opaque_too_long: false,
-        }
-    }
 }
 
 impl Flags {
@@ -94,7 +70,7 @@ impl Flags {
         if before + meta.flags.count() > TOKENS_MAX {
             return Err(by_verb(meta.verb, Refusal::FlagsTooLong));
         }
-        let mut flags = Flags::default();
+        let mut flags = Flags { delta: 1, ..Flags::default() };
         let mut seen = 0u128;
         let mut wrong = None;
         for token in meta.flags.tokens() {
