@@ -67,7 +67,7 @@ impl Flags {
         if meta.key.len() > KEY_BYTES_MAX {
             return Err(by_verb(meta.verb, Refusal::BadFormat));
         }
-        if before + meta.flags.count() > TOKENS_MAX {
+        if before + meta.flags.count > TOKENS_MAX {
             return Err(by_verb(meta.verb, Refusal::FlagsTooLong));
         }
         let mut flags = Flags { delta: 1, ..Flags::default() };
@@ -195,7 +195,7 @@ impl<'a> Meta<'a> {
     /// Makes an `mg` of `key` whose only flag is `v`.
     #[must_use]
     pub fn value_of(key: &'a [u8]) -> Meta<'a> {
-        let flags = LineTokens::counted(b"v", 1);
+        let flags = LineTokens { text: b"v", count: 1 };
         Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true }
     }
 
@@ -203,7 +203,7 @@ impl<'a> Meta<'a> {
     #[inline]
     #[must_use]
     pub fn is_of_value(&self) -> bool {
-        self.flags.is_only(b"v") && self.key.len() <= KEY_BYTES_MAX
+        self.flags.text == b"v" && self.key.len() <= KEY_BYTES_MAX
     }
 
     /// Returns the key that `me` requests, decoded into `place` if it is in base64. Like in
@@ -212,7 +212,7 @@ impl<'a> Meta<'a> {
     where
         'a: 'k,
     {
-        if self.flags.count() >= 2 && self.flags.tokens().next() == Some(b"b") {
+        if self.flags.count >= 2 && self.flags.tokens().next() == Some(b"b") {
             *place = Some(base64::decode(self.key).ok_or(Refusal::BadFormat)?);
         }
         Ok(place.as_ref().map_or(self.key, DecodedKey::key))
@@ -245,7 +245,7 @@ impl LookupFlags {
     #[inline]
     #[must_use]
     pub fn parse(meta: &Meta<'_>) -> Option<LookupFlags> {
-        if meta.key.len() > KEY_BYTES_MAX || meta.flags.count() > LOOKUP_FLAGS_MAX {
+        if meta.key.len() > KEY_BYTES_MAX || meta.flags.count > LOOKUP_FLAGS_MAX {
             return None;
         }
         let mut seen = 0;

@@ -227,9 +227,8 @@ pub struct Meta<'a> {
     pub terminated: bool,
 }
 
-/// The words after a command's name. Only this type knows how a protocol delimits words. Two `Args`
-/// are equal if their words are equal.
-#[derive(Clone, Copy, Debug, Eq)]
+/// The words after a command's name. Only this type knows how a protocol delimits words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Args<'a> {
     /// The tokens of a line.
     Line(LineTokens<'a>),
@@ -260,23 +259,13 @@ impl<'a> Args<'a> {
     }
 }
 
-impl Default for Args<'_> {
-    fn default() -> Self {
-        Args::Line(LineTokens::default())
-    }
-}
-
-impl PartialEq for Args<'_> {
-    fn eq(&self, other: &Args<'_>) -> bool {
-        self.tokens().eq(other.tokens())
-    }
-}
-
 /// The tokens of a line, separated by spaces. Two `LineTokens` are equal if their tokens are equal.
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct LineTokens<'a> {
-    text: &'a [u8],
-    count: usize,
+    /// The text from the first token to the end of the last token that memcached would read.
+    pub(crate) text: &'a [u8],
+    /// Number of tokens in `text`.
+    pub(crate) count: usize,
 }
 
 impl<'a> LineTokens<'a> {
@@ -286,13 +275,6 @@ impl<'a> LineTokens<'a> {
         let mut tokens = LineTokens { text, count: 0 };
         tokens.count = tokens.tokens().count();
         tokens
-    }
-
-    /// Makes tokens of `text`, which runs from the first token to the end of the last token that
-    /// memcached would read. `count` is the number of tokens in `text`.
-    #[inline(always)]
-    pub(crate) fn counted(text: &'a [u8], count: usize) -> LineTokens<'a> {
-        LineTokens { text, count }
     }
 
     /// Returns the tokens in order; none is empty.
@@ -308,18 +290,6 @@ impl<'a> LineTokens<'a> {
             rest = more;
             (!token.is_empty()).then_some(token)
         })
-    }
-
-    /// Number of tokens.
-    #[inline]
-    pub(crate) fn count(&self) -> usize {
-        self.count
-    }
-
-    /// True if `token` is the only token, and no space surrounds it.
-    #[inline]
-    pub(crate) fn is_only(&self, token: &[u8]) -> bool {
-        self.text == token
     }
 }
 

@@ -12,7 +12,7 @@ use protocol::command::Operator;
 use protocol::meta::write::{Get, Number, RequestFields, debug};
 use protocol::show::Show;
 use protocol::text::operator::{Classes, Control, Listing, Streams, read};
-use protocol::{Args, Form, LineTokens, Outcome, ProtocolMode, Refusal, Session, Step, Tag};
+use protocol::{Args, Form, LineTokens, Outcome, ProtocolMode, Refusal, Session, Stats, Step, Tag};
 
 fn asks(operator: Operator, text: &str) -> Result<Control, Refusal> {
     read(operator, Args::Line(flags(text)))
@@ -71,6 +71,31 @@ fn extstore_takes_its_settings_with_numbers_alone() {
         "other 5",
     ] {
         assert_eq!(extstore(wrong), Err(Refusal::UnknownCommand), "{wrong}");
+    }
+}
+
+#[test]
+fn statistics_have_one_name_and_argument_in_words_and_in_one_word() {
+    let stats = |form, args| Stats { args, lists: false, form };
+    let line = |text| stats(Form::LINE, Args::Line(flags(text)));
+    let framed = Form::Binary(Tag { opcode: 0x10, quiet: false, opaque: 0 });
+    let frame = |text: &'static str| stats(framed, Args::Word(text.as_bytes()));
+    for (request, name, asks, argument) in [
+        (line(""), None, false, None),
+        (line(" detail  dump more"), Some("detail"), true, Some("dump")),
+        (line("det dump"), Some("det"), true, Some("dump")),
+        (line("details"), Some("details"), false, None),
+        (frame("detail dump more"), Some("detail"), true, Some("dump more")),
+        (frame("detail "), Some("detail"), true, Some("")),
+        (frame("details"), Some("details"), true, None),
+        (frame("det dump"), Some("det"), false, None),
+        (frame(" detail on"), Some("detail"), false, None),
+        (frame("  "), None, false, None),
+    ] {
+        let found = (request.name(), request.asks_for(b"detail"), request.argument(b"detail"));
+        let (name, argument) = (name.map(str::as_bytes), argument.map(str::as_bytes));
+        assert_eq!(found, (name, asks, argument), "{request:?}");
+        assert!(request.argument(b"detail").is_none_or(|word| !request.form.asks_for(b"on", word)));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::KEY_BYTES_MAX;
 use crate::command::StoreVerb;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
-use crate::request::{Args, Delete, Delta, Get, Initial, Request, Stats, Store};
+use crate::request::{Args, Delete, Delta, Get, Initial, LineTokens, Request, Stats, Store};
 use crate::step::{Step, Tail, with_value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
         Shape::Version if is_bare => Request::Version(form),
         Shape::Quit if is_bare => Request::Quit(form),
         Shape::Stat if extras_bytes == 0 => {
-            let args = if keyed { Args::Word(key) } else { Args::default() };
+            let args = if keyed { Args::Word(key) } else { Args::Line(LineTokens::default()) };
             Request::Stats(Stats { args, lists: false, form })
         }
         Shape::SaslList if is_bare => return Some(unknown(head, 0)),

@@ -236,7 +236,7 @@ fn flags(text: &[u8]) -> Option<(LineTokens<'_>, &[u8])> {
                 if text.len() > FLAGS_BYTES_MAX {
                     return None;
                 }
-                return Some((LineTokens::counted(text.get(1..).unwrap_or(text), count), behind));
+                return Some((LineTokens { text: text.get(1..).unwrap_or(text), count }, behind));
             }
             _ => return None,
         }

@@ -91,7 +91,7 @@ impl<'a> Tokens<'a> {
         };
         let (_, stop) = self.spans[self.count - 1];
         let text = &self.line[usize::from(start)..usize::from(stop)];
-        LineTokens::counted(text, self.count - index)
+        LineTokens { text, count: self.count - index }
     }
 
     pub(crate) fn start(&self, index: usize) -> Option<usize> {

@@ -174,6 +174,7 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
 #[inline]
 pub(crate) fn number(out: &mut Vec<u8>, number: i128, noreply: bool) {
     if !noreply {
+        // The digits of 64 bits take fewer instructions.
         match u64::try_from(number) {
             Ok(number) => digits(out, number),
             Err(_) => digits(out, number),
