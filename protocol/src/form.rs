@@ -38,6 +38,14 @@ pub enum GetForm {
 }
 
 impl GetForm {
+    /// Returns the form of an answer that refuses the request.
+    pub(crate) fn of_refusal(self) -> Form {
+        match self {
+            GetForm::Text { .. } => Form::LINE,
+            GetForm::Binary(tag) => Form::Binary(tag),
+        }
+    }
+
     /// True if more keys of the same request follow.
     #[inline]
     #[must_use]
@@ -90,8 +98,10 @@ impl Form {
         Answer { form: self, outcome: Outcome::Refused(refusal) }
     }
 
-    /// Appends the result of an increment or decrement; `cas` is the item's CAS unique.
-    pub fn number(self, number: u64, cas: u64, out: &mut Vec<u8>) {
+    /// Appends a number, such as the result of an increment; `cas` is the item's CAS unique. The
+    /// number fits an `i64` or a `u64`.
+    #[inline]
+    pub fn number(self, number: i128, cas: u64, out: &mut Vec<u8>) {
         match self {
             Form::Text { noreply } => text::write::number(out, number, noreply),
             Form::Binary(tag) => binary::write::number(out, tag, number, cas),
@@ -106,6 +116,13 @@ impl Form {
         }
     }
 
+    /// Appends a whole list of statistics, whose rows `rows` appends by `stat`. An answer that
+    /// takes several turns calls `stat` alone, and then appends `Outcome::StatsEnd`.
+    pub fn stats(self, out: &mut Vec<u8>, rows: impl FnOnce(&mut Vec<u8>)) {
+        rows(out);
+        self.write_outcome(Outcome::StatsEnd, out);
+    }
+
     /// Appends one statistic.
     pub fn stat(self, name: &str, value: Arguments<'_>, out: &mut Vec<u8>) {
         match self {
@@ -114,20 +131,16 @@ impl Form {
         }
     }
 
-    /// True if `stats` with the non-empty `arguments` asks for the statistics called `name`. Like
-    /// in memcached, a text argument may be a prefix of the name, and a binary argument may be
-    /// longer than the name.
+    /// True if `stats` whose first word is `word` asks for the statistics called `name`, or `word`
+    /// asks for the argument called `name`. Like in memcached, a text word may be a prefix of the
+    /// name, and a binary word may be longer than the name.
     #[must_use]
-    pub fn asks_for(self, name: &[u8], arguments: &[u8]) -> bool {
+    pub fn asks_for(self, name: &[u8], word: &[u8]) -> bool {
         match self {
-            Form::Text { .. } => name.starts_with(first_word(arguments)),
-            Form::Binary(_) => arguments.starts_with(name),
+            Form::Text { .. } => name.starts_with(word),
+            Form::Binary(_) => word.starts_with(name),
         }
     }
-}
-
-fn first_word(text: &[u8]) -> &[u8] {
-    text.split(|&byte| byte == b' ').find(|word| !word.is_empty()).unwrap_or_default()
 }
 
 /// Evaluates `$then` with `$show` as the writer for `$get`'s form; compiled once per form.

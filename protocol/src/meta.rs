@@ -12,7 +12,7 @@ use crate::base64::{self, DecodedKey};
 use crate::command::{MetaVerb, StoreVerb};
 use crate::number;
 use crate::outcome::Refusal;
-use crate::request::{Args, Meta};
+use crate::request::{LineTokens, Meta};
 
 /// Maximum number of tokens of a line, including the command and the key.
 const TOKENS_MAX: usize = 20;
@@ -21,7 +21,7 @@ const TOKENS_MAX: usize = 20;
 pub const OPAQUE_BYTES_MAX: usize = 32;
 
 /// A meta command's flags. Exptimes are as the client sent them.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Flags {
     /// `b`: the key was given in base64.
     pub binary: bool,
@@ -49,7 +49,7 @@ pub struct Flags {
     pub cas: Option<u64>,
     /// `E`: the CAS unique that the item gets.
     pub cas_in: Option<u64>,
-    /// `D`: the number to add or subtract.
+    /// `D`: the number to add or subtract; `parse` gives 1 if the flag is missing.
     pub delta: u64,
     /// `J`: the initial number.
     pub initial: u64,
@@ -57,30 +57,6 @@ pub struct Flags {
     pub locked: bool,
     /// True if the token of `O` is too long; memcached notices this only when it answers.
     pub opaque_too_long: bool,
-}
-
-impl Default for Flags {
-    fn default() -> Self {
-        Flags {
-            binary: false,
-            vivify: None,
-            exptime: None,
-            recache: None,
-            value: false,
-            quiet: false,
-            no_bump: false,
-            remove_value: false,
-            stale: false,
-            mode: None,
-            client_flags: 0,
-            cas: None,
-            cas_in: None,
-            delta: 1,
-            initial: 0,
-            locked: false,
-            opaque_too_long: false,
-        }
-    }
 }
 
 impl Flags {
@@ -94,7 +70,7 @@ impl Flags {
         if before + meta.flags.count > TOKENS_MAX {
             return Err(by_verb(meta.verb, Refusal::FlagsTooLong));
         }
-        let mut flags = Flags::default();
+        let mut flags = Flags { delta: 1, ..Flags::default() };
         let mut seen = 0u128;
         let mut wrong = None;
         for token in meta.flags.tokens() {
@@ -219,7 +195,7 @@ impl<'a> Meta<'a> {
     /// Makes an `mg` of `key` whose only flag is `v`.
     #[must_use]
     pub fn value_of(key: &'a [u8]) -> Meta<'a> {
-        let flags = Args { text: b"v", count: 1 };
+        let flags = LineTokens { text: b"v", count: 1 };
         Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true }
     }
 
@@ -236,7 +212,7 @@ impl<'a> Meta<'a> {
     where
         'a: 'k,
     {
-        if self.flags.count >= 2 && self.flags.token(0) == Some(b"b") {
+        if self.flags.count >= 2 && self.flags.tokens().next() == Some(b"b") {
             *place = Some(base64::decode(self.key).ok_or(Refusal::BadFormat)?);
         }
         Ok(place.as_ref().map_or(self.key, DecodedKey::key))
@@ -316,21 +292,19 @@ fn unique(text: &[u8], wrong: Refusal) -> Result<u64, Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::request::Args;
 
     fn parse(verb: MetaVerb, text: &[u8]) -> Result<Flags, Refusal> {
-        let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
-        let flags = Args { text, count };
-        Flags::parse(&meta(verb, flags))
+        Flags::parse(&meta(verb, text))
     }
 
-    fn meta(verb: MetaVerb, flags: Args<'_>) -> Meta<'_> {
+    fn meta(verb: MetaVerb, flags: &[u8]) -> Meta<'_> {
+        let flags = LineTokens::of(flags);
         Meta { verb, key: b"Zm9v", flags, value: b"", terminated: true }
     }
 
     #[test]
     fn the_key_is_what_its_text_stands_for() {
-        let meta = meta(MetaVerb::Get, Args { text: b"b", count: 1 });
+        let meta = meta(MetaVerb::Get, b"b");
         let mut place = None;
         assert_eq!(Flags::parse(&meta).unwrap().key(&meta, &mut place), b"foo");
         let mut place = None;
@@ -343,7 +317,7 @@ mod tests {
         assert!(Meta::value_of(&longest[1..]).is_of_value());
         assert!(!Meta::value_of(&longest).is_of_value());
         for text in [&b""[..], b"k", b"v k"] {
-            assert!(!meta(MetaVerb::Get, Args { text, count: 1 }).is_of_value());
+            assert!(!meta(MetaVerb::Get, text).is_of_value());
         }
     }
 
@@ -376,8 +350,7 @@ mod tests {
     #[test]
     fn changes_stand_in_the_order_of_their_flags() {
         let changes = |text: &[u8]| {
-            let count = text.split(|&byte| byte == b' ').count();
-            let meta = meta(MetaVerb::Get, Args { text, count });
+            let meta = meta(MetaVerb::Get, text);
             Flags::parse(&meta).unwrap().changes(&meta).collect::<Vec<_>>()
         };
         let [touch, vivify, recache] = [Change::Touch(3), Change::Vivify(5), Change::Recache(7)];
@@ -410,10 +383,7 @@ mod tests {
 
     #[test]
     fn what_only_looks_is_what_the_flags_are_without_the_rest() {
-        let looks = |text: &[u8]| {
-            let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
-            LookupFlags::parse(&meta(MetaVerb::Get, Args { text, count }))
-        };
+        let looks = |text: &[u8]| LookupFlags::parse(&meta(MetaVerb::Get, text));
         let all = [b"c f h k l s t v q O".to_vec(), vec![b'x'; 31]].concat();
         assert_eq!(looks(&all), Some(LookupFlags { value: true, quiet: true }));
         assert_eq!(looks(b""), Some(LookupFlags { value: false, quiet: false }));

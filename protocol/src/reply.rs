@@ -8,7 +8,7 @@ use crate::KEY_BYTES_MAX;
 pub use crate::decoded::Decoded;
 pub use crate::digits::number;
 use crate::number;
-use crate::request::Args;
+use crate::request::LineTokens;
 
 /// Maximum length of an unfinished line; `decode` refuses a longer one.
 pub const LINE_BYTES_MAX: usize = 2048;
@@ -30,7 +30,7 @@ pub enum Reply<'a> {
     /// `VA`: a meta value.
     MetaValue {
         /// The flags returned.
-        flags: Args<'a>,
+        flags: LineTokens<'a>,
         /// The value.
         value: &'a [u8],
     },
@@ -39,7 +39,7 @@ pub enum Reply<'a> {
         /// The letters.
         code: [u8; 2],
         /// The flags returned.
-        flags: Args<'a>,
+        flags: LineTokens<'a>,
     },
     /// The answer to `incr` or `decr`.
     Number(u64),
@@ -77,12 +77,6 @@ impl<'a> Reply<'a> {
     }
 }
 
-fn args(text: &[u8]) -> Args<'_> {
-    let text = text.trim_ascii();
-    let count = text.split(|&byte| byte == b' ').filter(|token| !token.is_empty()).count();
-    Args { text, count }
-}
-
 fn one_line(line: &[u8]) -> Option<Reply<'_>> {
     if line.is_empty() {
         return None;
@@ -105,7 +99,7 @@ fn one_line(line: &[u8]) -> Option<Reply<'_>> {
     }
     match line {
         [a, b] | [a, b, b' ', ..] if [b"HD", b"EN", b"NS", b"EX", b"NF"].contains(&&[*a, *b]) => {
-            Some(Reply::Meta { code: [*a, *b], flags: args(&line[2..]) })
+            Some(Reply::Meta { code: [*a, *b], flags: LineTokens::of(&line[2..]) })
         }
         _ => Some(Reply::Line(line)),
     }
@@ -135,7 +129,7 @@ fn meta_value<'a>(text: &'a [u8], rest: &'a [u8], line_bytes: usize) -> Decoded<
     let Some(value_bytes) = number::strict_u32(&text[..end]).filter(|_| end > 0) else {
         return Decoded::Broken;
     };
-    let flags = args(&text[end..]);
+    let flags = LineTokens::of(&text[end..]);
     with_value(|value| Reply::MetaValue { flags, value }, rest, value_bytes, line_bytes)
 }
 

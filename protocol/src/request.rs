@@ -89,8 +89,8 @@ impl Request<'_> {
     /// The form of the answer. No flag of a meta command suppresses a refusal.
     fn form(&self) -> Form {
         match *self {
-            Request::Get(Get { form: GetForm::Binary(tag), .. }) => Form::Binary(tag),
-            Request::Get(_) | Request::Meta(_) => Form::LINE,
+            Request::Get(Get { form, .. }) => form.of_refusal(),
+            Request::Meta(_) => Form::LINE,
             Request::Store(Store { form, .. })
             | Request::Delete(Delete { form, .. })
             | Request::Delta(Delta { form, .. })
@@ -120,14 +120,26 @@ pub struct Stats<'a> {
 }
 
 impl<'a> Stats<'a> {
-    /// Returns the argument after the name of the statistics: in text the second word; in binary
-    /// everything that follows the name and one space.
+    /// Returns the name of the requested statistics; `None` for the general statistics. In binary,
+    /// the name ends at the first space.
+    #[must_use]
+    pub fn name(&self) -> Option<&'a [u8]> {
+        self.args.token(0)?.split(|&byte| byte == b' ').find(|word| !word.is_empty())
+    }
+
+    /// True if the request asks for the statistics called `name` by the rule of the form.
+    #[must_use]
+    pub fn asks_for(&self, name: &[u8]) -> bool {
+        self.args.token(0).is_some_and(|word| self.form.asks_for(name, word))
+    }
+
+    /// Returns the argument after the name of the statistics: the second word, or everything that
+    /// follows the name and one space in the only word.
     #[must_use]
     pub fn argument(&self, name: &[u8]) -> Option<&'a [u8]> {
-        match self.form {
-            Form::Text { .. } => self.args.token(1),
-            Form::Binary(_) => self.args.text.strip_prefix(name)?.strip_prefix(b" "),
-        }
+        let mut words = self.args.tokens();
+        let first = words.next()?;
+        words.next().or_else(|| first.strip_prefix(name)?.strip_prefix(b" "))
     }
 }
 
@@ -208,23 +220,63 @@ pub struct Meta<'a> {
     /// The key as sent (base64 if flag `b` is set). `meta::Flags::parse` checks the key's length.
     pub key: &'a [u8],
     /// The flag tokens, as sent.
-    pub flags: Args<'a>,
+    pub flags: LineTokens<'a>,
     /// The value of `ms`; empty in a `Step::Body`, because the value has not arrived.
     pub value: &'a [u8],
     /// For `ms`, false if the bytes after the value were not `\r\n` (`bad data chunk`).
     pub terminated: bool,
 }
 
-/// The tokens of a line, separated by spaces. Two `Args` are equal if their tokens are equal.
-#[derive(Clone, Copy, Debug, Default, Eq)]
-pub struct Args<'a> {
-    /// The text from the first token to the end of the last token that memcached would read.
-    pub text: &'a [u8],
-    /// Number of tokens in `text`.
-    pub count: usize,
+/// The words after a command's name. Only this type knows how a protocol delimits words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Args<'a> {
+    /// The tokens of a line.
+    Line(LineTokens<'a>),
+    /// One word of any bytes, whose length is known.
+    Word(&'a [u8]),
 }
 
 impl<'a> Args<'a> {
+    /// Returns the words in order.
+    pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (line, word) = match *self {
+            Args::Line(line) => (line, None),
+            Args::Word(word) => (LineTokens::default(), Some(word)),
+        };
+        line.tokens().chain(word)
+    }
+
+    /// Returns the word at `index`; `None` if there are fewer words.
+    #[must_use]
+    pub fn token(&self, index: usize) -> Option<&'a [u8]> {
+        self.tokens().nth(index)
+    }
+
+    /// Number of words.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.tokens().count()
+    }
+}
+
+/// The tokens of a line, separated by spaces. Two `LineTokens` are equal if their tokens are equal.
+#[derive(Clone, Copy, Debug, Default, Eq)]
+pub struct LineTokens<'a> {
+    /// The text from the first token to the end of the last token that memcached would read.
+    pub(crate) text: &'a [u8],
+    /// Number of tokens in `text`.
+    pub(crate) count: usize,
+}
+
+impl<'a> LineTokens<'a> {
+    /// Finds the tokens of `text`.
+    #[must_use]
+    pub fn of(text: &'a [u8]) -> LineTokens<'a> {
+        let mut tokens = LineTokens { text, count: 0 };
+        tokens.count = tokens.tokens().count();
+        tokens
+    }
+
     /// Returns the tokens in order; none is empty.
     #[inline]
     pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
@@ -239,16 +291,10 @@ impl<'a> Args<'a> {
             (!token.is_empty()).then_some(token)
         })
     }
-
-    /// Returns the token at `index`; `None` if there are fewer tokens.
-    #[must_use]
-    pub fn token(&self, index: usize) -> Option<&'a [u8]> {
-        self.tokens().nth(index)
-    }
 }
 
-impl PartialEq for Args<'_> {
-    fn eq(&self, other: &Args<'_>) -> bool {
+impl PartialEq for LineTokens<'_> {
+    fn eq(&self, other: &LineTokens<'_>) -> bool {
         self.count == other.count && self.tokens().eq(other.tokens())
     }
 }

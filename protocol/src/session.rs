@@ -14,7 +14,7 @@ use crate::binary::{HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::form::{Answer, Form};
 use crate::outcome::Refusal;
 use crate::request::{Get, Meta, Request};
-use crate::step::{Step, Tail, set_value};
+use crate::step::{Step, Tail, TailRead, set_value};
 use crate::text::quick;
 
 /// Maximum number of spaces before `get` or `gets` in a line that is longer than others may be.
@@ -78,9 +78,11 @@ enum State {
         exptime: Option<i64>,
         found: bool,
     },
-    /// Within a refused value or the line end after it. `next` yields `answer` after these bytes.
+    /// Within a refused value of which `bytes` bytes are left, or within the tail after it. `next`
+    /// yields `answer` after the tail.
     Value {
         bytes: u64,
+        tail: Tail,
         answer: Answer,
     },
     /// Within a refused line. `next` yields `refusal` after the line's end.
@@ -192,14 +194,14 @@ impl Session {
     #[inline]
     #[must_use]
     pub fn owes_answer(&self) -> bool {
-        matches!(self.state, State::Value { bytes: 0, .. })
+        matches!(self.state, State::Value { bytes: 0, tail: Tail::Nothing, .. })
     }
 
     /// Refuses a `Body`, of whose value `missing_bytes` bytes are not consumed. The caller consumes
     /// the header; `next` then skips the rest of the value and the tail, and yields `answer` as a
     /// `Request::Answer`.
     pub fn swallow(&mut self, missing_bytes: u64, tail: Tail, answer: Answer) {
-        self.state = State::Value { bytes: missing_bytes + u64::from(tail.bytes()), answer };
+        self.state = State::Value { bytes: missing_bytes, tail, answer };
     }
 
     fn next_request(answer: Answer) -> State {
@@ -212,10 +214,7 @@ impl Session {
     #[cold]
     fn rare<'a>(&mut self, input: &'a [u8]) -> Step<'a> {
         match self.state {
-            State::Value { bytes: 0, answer } => {
-                self.state = Session::next_request(answer);
-                Step::Request(Request::Answer(answer), 0)
-            }
+            State::Value { bytes, tail, answer } => self.value(input, bytes, tail, answer),
             _ if input.is_empty() => Step::More,
             State::Start if input[0] == MAGIC_REQUEST => {
                 self.state = State::Frame;
@@ -225,16 +224,6 @@ impl Session {
             State::Start if input[0] == RESP_ARRAY => {
                 let answer = Form::LINE.refused(Refusal::Resp);
                 Step::Request(Request::LastAnswer(answer), input.len())
-            }
-            State::Value { bytes, answer } => {
-                let here = usize::try_from(bytes).unwrap_or(usize::MAX).min(input.len());
-                let bytes = bytes - here as u64;
-                self.state = State::Value { bytes, answer };
-                if bytes > 0 {
-                    return Step::Skip(here);
-                }
-                self.state = Session::next_request(answer);
-                Step::Request(Request::Answer(answer), here)
             }
             State::Rest { refusal } => match memchr::memchr(b'\n', input) {
                 Some(end) => {
@@ -253,6 +242,22 @@ impl Session {
             State::Start | State::Line | State::Keys { .. } | State::Frame => {
                 self.state = State::Line;
                 self.line(input)
+            }
+        }
+    }
+
+    fn value<'a>(&mut self, input: &'a [u8], bytes: u64, tail: Tail, answer: Answer) -> Step<'a> {
+        let here = usize::try_from(bytes).unwrap_or(usize::MAX).min(input.len());
+        let bytes = bytes - here as u64;
+        match tail.read(&input[here..]) {
+            TailRead::Whole(end) | TailRead::Wrong(end) if bytes == 0 => {
+                self.state = Session::next_request(answer);
+                Step::Request(Request::Answer(answer), here + end.len())
+            }
+            _ if here == 0 => Step::More,
+            _ => {
+                self.state = State::Value { bytes, tail, answer };
+                Step::Skip(here)
             }
         }
     }
@@ -290,8 +295,8 @@ impl Session {
 #[must_use]
 pub fn stored<'a>(header: &'a [u8], tail: &[u8]) -> Option<(Request<'a>, u32)> {
     match Session::new(ProtocolMode::Auto).next(header) {
-        Step::Body { mut request, value_bytes, .. } => {
-            set_value(&mut request, &[], tail);
+        Step::Body { mut request, value_bytes, tail: kind, .. } => {
+            set_value(&mut request, &[], kind.read(tail));
             Some((request, value_bytes))
         }
         _ => None,

@@ -5,7 +5,11 @@
 //! Source: memcached 1.6.45 `conn_nread`, `conn_swallow`.
 
 use crate::request::Request;
-use crate::text::LINE_END_BYTES;
+
+/// Longest tail.
+pub const TAIL_BYTES_MAX: usize = LINE_END.len();
+
+const LINE_END: &[u8; 2] = b"\r\n";
 
 /// The next step, which the beginning of the input determines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,22 +47,31 @@ pub enum Tail {
     LineEnd,
 }
 
-impl Tail {
-    /// Length of the tail.
-    #[inline]
-    #[must_use]
-    pub fn bytes(self) -> u32 {
-        match self {
-            Tail::Nothing => 0,
-            Tail::LineEnd => LINE_END_BYTES,
-        }
-    }
+/// The bytes that `Tail::read` finds after a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TailRead<'a> {
+    /// Some bytes of the tail have not arrived.
+    More,
+    /// The whole tail.
+    Whole(&'a [u8]),
+    /// These bytes are not a tail. They are consumed, and the command is refused.
+    Wrong(&'a [u8]),
+}
 
-    /// Returns the tail, at the start of `input`. `None` until the whole tail has arrived.
+impl Tail {
+    /// Reads the tail at the start of `input`, at most `TAIL_BYTES_MAX` bytes. The length of a tail
+    /// is not known before the tail is read.
     #[inline]
     #[must_use]
-    pub fn read(self, input: &[u8]) -> Option<&[u8]> {
-        input.get(..self.bytes() as usize)
+    pub fn read(self, input: &[u8]) -> TailRead<'_> {
+        match self {
+            Tail::Nothing => TailRead::Whole(&[]),
+            Tail::LineEnd => match input.get(..LINE_END.len()) {
+                None => TailRead::More,
+                Some(end) if end == LINE_END => TailRead::Whole(end),
+                Some(other) => TailRead::Wrong(other),
+            },
+        }
     }
 }
 
@@ -70,20 +83,20 @@ pub(crate) fn with_value<'a>(
     value_bytes: u32,
     tail: Tail,
 ) -> Step<'a> {
-    let value = &input[header_bytes..];
-    let split = value.split_at_checked(value_bytes as usize);
-    let split = split.and_then(|(value, rest)| Some((value, tail.read(rest)?)));
-    let Some((value, end)) = split else {
-        return Step::Body { request, header_bytes, value_bytes, tail };
-    };
-    set_value(&mut request, value, end);
-    Step::Request(request, header_bytes + value.len() + end.len())
+    let split = input[header_bytes..].split_at_checked(value_bytes as usize);
+    match split.map(|(value, rest)| (value, tail.read(rest))) {
+        Some((value, read @ (TailRead::Whole(end) | TailRead::Wrong(end)))) => {
+            set_value(&mut request, value, read);
+            Step::Request(request, header_bytes + value.len() + end.len())
+        }
+        Some((_, TailRead::More)) | None => Step::Body { request, header_bytes, value_bytes, tail },
+    }
 }
 
 /// Completes a storage command by its value and by what follows the value.
 #[inline]
-pub(crate) fn set_value<'a>(request: &mut Request<'a>, value: &'a [u8], tail: &[u8]) {
-    let terminated = tail.is_empty() || tail == b"\r\n";
+pub(crate) fn set_value<'a>(request: &mut Request<'a>, value: &'a [u8], tail: TailRead<'_>) {
+    let terminated = !matches!(tail, TailRead::Wrong(_));
     match request {
         Request::Store(store) => (store.value, store.terminated) = (value, terminated),
         Request::Meta(meta) => (meta.value, meta.terminated) = (value, terminated),

@@ -20,5 +20,3 @@ pub const LINE_BYTES_MAX: usize = 16384;
 
 /// Longest unfinished line other than `get` or `gets`. A longer one closes the connection.
 pub const COMMAND_BYTES_MAX: usize = 2048;
-
-pub(crate) const LINE_END_BYTES: u32 = 2;

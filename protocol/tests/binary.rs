@@ -66,9 +66,7 @@ fn request<'a>(
         Shape::Flush => Request::FlushAll { exptime: Some(exptime), form },
         Shape::Noop => Request::Noop(form),
         Shape::Version => Request::Version(form),
-        Shape::Stat => {
-            Request::Stats(Stats { args: Args { text: key, count: 1 }, lists: false, form })
-        }
+        Shape::Stat => Request::Stats(Stats { args: Args::Word(key), lists: false, form }),
         Shape::Quit => Request::Quit(form),
         Shape::SaslList | Shape::Sasl => return None,
     })
@@ -125,7 +123,7 @@ proptest! {
             prop_assert_eq!(miss.header.status, 1);
             prop_assert_eq!(miss.key, if with_key { &key[..] } else { b"" });
             bytes.clear();
-            Form::Binary(tag).number(number, cas, &mut bytes);
+            Form::Binary(tag).number(number.into(), cas, &mut bytes);
             prop_assert_eq!(read_whole(&bytes)?.value, &number.to_be_bytes());
             bytes.clear();
             Form::Binary(tag).stat("name", format_args!("{number}"), &mut bytes);
@@ -249,8 +247,10 @@ fn a_number_comes_with_its_cas_unique_and_a_version_is_a_text() {
     form.write_outcome(Outcome::Stored(11), &mut bytes);
     form.version("1.6.45", &mut bytes);
     form.write_outcome(Outcome::StatsEnd, &mut bytes);
+    form.number(-2, 13, &mut bytes);
     let mut rest = &bytes[..];
-    for (cas, value) in [(9, &5_u64.to_be_bytes()[..]), (11, b""), (0, b"1.6.45"), (0, b"")] {
+    let (five, minus_two) = (5_u64.to_be_bytes(), (-2_i64).to_be_bytes());
+    for (cas, value) in [(9, &five[..]), (11, b""), (0, b"1.6.45"), (0, b""), (13, &minus_two)] {
         let Decoded::Whole(frame, used) = Frame::decode(rest) else { panic!("{rest:?}") };
         assert_eq!((frame.header.cas, frame.header.opaque, frame.value), (cas, 7, value));
         rest = &rest[used..];

@@ -12,8 +12,8 @@ use protocol::meta::Flags;
 use protocol::reply::Decoded;
 use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{
-    Args, Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, Meta, MetaVerb, ProtocolMode, Refusal,
-    Reply, Request, Session, Step, Store, StoreVerb, Tail,
+    Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, LineTokens, Meta, MetaVerb, ProtocolMode,
+    Refusal, Reply, Request, Session, Step, Store, StoreVerb, Tail,
 };
 use stream::feed;
 
@@ -101,7 +101,7 @@ proptest! {
         which in 0..4usize,
     ) {
         let text = flags.join(" ");
-        let flags = Args { text: text.as_bytes(), count: flags.len() };
+        let flags = LineTokens::of(text.as_bytes());
         let verbs = [MetaVerb::Get, MetaVerb::Set, MetaVerb::Delete, MetaVerb::Arithmetic];
         let verb = verbs[which];
         let value = if verb == MetaVerb::Set { &value[..] } else { b"" };
@@ -144,7 +144,7 @@ proptest! {
         text in "[a-z][a-z ]{0,20}",
     ) {
         let flags = words.join(" ");
-        let flags = Args { text: flags.as_bytes(), count: words.len() };
+        let flags = LineTokens::of(flags.as_bytes());
         let text = text.as_bytes();
         for reply in [
             Reply::Value { key: &key, client_flags, cas, value: &value },
@@ -368,9 +368,11 @@ fn a_caller_may_refuse_a_value() {
     };
     assert_eq!((header_bytes, value_bytes), (15, 100));
     session.swallow(value_bytes.into(), Tail::LineEnd, Form::LINE.refused(Refusal::TooLarge));
-    assert_eq!(session.next(&[b'x'; 101]), Step::Skip(101));
-    assert_eq!(
-        session.next(b"\n"),
-        Step::Request(Request::Answer(Form::LINE.refused(Refusal::TooLarge)), 1)
-    );
+    assert_eq!(session.next(&[b'x'; 101]), Step::Skip(100));
+    assert_eq!(session.next(b"\r"), Step::More);
+    // Like memcached, skips two bytes after the value even if they are not a line end.
+    for end in [b"\r\n", b"xx"] {
+        let answer = Request::Answer(Form::LINE.refused(Refusal::TooLarge));
+        assert_eq!(session.clone().next(end), Step::Request(answer, 2));
+    }
 }

@@ -12,11 +12,10 @@ use protocol::command::Operator;
 use protocol::meta::write::{Get, Number, RequestFields, debug};
 use protocol::show::Show;
 use protocol::text::operator::{Classes, Control, Listing, Streams, read};
-use protocol::{Args, Form, Outcome, ProtocolMode, Refusal, Session, Step, Tag};
+use protocol::{Args, Form, LineTokens, Outcome, ProtocolMode, Refusal, Session, Stats, Step, Tag};
 
 fn asks(operator: Operator, text: &str) -> Result<Control, Refusal> {
-    let count = text.split_whitespace().count();
-    read(operator, Args { text: text.as_bytes(), count })
+    read(operator, Args::Line(flags(text)))
 }
 
 #[test]
@@ -76,6 +75,31 @@ fn extstore_takes_its_settings_with_numbers_alone() {
 }
 
 #[test]
+fn statistics_have_one_name_and_argument_in_words_and_in_one_word() {
+    let stats = |form, args| Stats { args, lists: false, form };
+    let line = |text| stats(Form::LINE, Args::Line(flags(text)));
+    let framed = Form::Binary(Tag { opcode: 0x10, quiet: false, opaque: 0 });
+    let frame = |text: &'static str| stats(framed, Args::Word(text.as_bytes()));
+    for (request, name, asks, argument) in [
+        (line(""), None, false, None),
+        (line(" detail  dump more"), Some("detail"), true, Some("dump")),
+        (line("det dump"), Some("det"), true, Some("dump")),
+        (line("details"), Some("details"), false, None),
+        (frame("detail dump more"), Some("detail"), true, Some("dump more")),
+        (frame("detail "), Some("detail"), true, Some("")),
+        (frame("details"), Some("details"), true, None),
+        (frame("det dump"), Some("det"), false, None),
+        (frame(" detail on"), Some("detail"), false, None),
+        (frame("  "), None, false, None),
+    ] {
+        let found = (request.name(), request.asks_for(b"detail"), request.argument(b"detail"));
+        let (name, argument) = (name.map(str::as_bytes), argument.map(str::as_bytes));
+        assert_eq!(found, (name, asks, argument), "{request:?}");
+        assert!(request.argument(b"detail").is_none_or(|word| !request.form.asks_for(b"on", word)));
+    }
+}
+
+#[test]
 fn streams_meet_if_they_share_a_kind() {
     let both = Streams::FETCHERS.with(Streams::EVICTIONS);
     assert!(
@@ -95,7 +119,7 @@ fn a_browser_is_sent_away_and_a_word_that_looks_like_one_is_answered() {
 #[test]
 fn an_answer_to_a_meta_command_shows_the_key_as_it_was_given() {
     for (key_binary, due) in [(false, "HD kfoo Oab\r\n"), (true, "HD kZm9v b Oab\r\n")] {
-        let flags = Args { text: b"k Oab", count: 2 };
+        let flags = flags("k Oab");
         let asked = RequestFields { flags, key: b"foo", key_binary, quiet: false };
         let mut out = Vec::new();
         asked.say(Outcome::Done, None, &mut out);
@@ -133,8 +157,8 @@ fn each_refusal_has_its_status_in_a_frame() {
     }
 }
 
-fn flags(text: &str) -> Args<'_> {
-    Args { text: text.as_bytes(), count: text.split_whitespace().count() }
+fn flags(text: &str) -> LineTokens<'_> {
+    LineTokens::of(text.as_bytes())
 }
 
 fn asked(text: &str, quiet: bool) -> RequestFields<'_> {
@@ -232,6 +256,14 @@ fn me_tells_all_of_an_item() {
     assert_eq!(told(Some(&item)), "ME foo exp=10 la=4 cas=9 fetch=yes cls=1 size=99\r\n");
     let other = known(0, false, false);
     assert_eq!(told(Some(&other)), "ME foo exp=-1 la=4 cas=9 fetch=no cls=1 size=99\r\n");
+}
+
+#[test]
+fn a_number_may_be_any_of_64_bits() {
+    for number in [0, 7, u64::MAX.into(), i64::MIN.into()] {
+        let line = said(|out| Form::LINE.number(number, 0, out));
+        assert_eq!(line, format!("{number}\r\n"));
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ use crate::watch;
 use ::columns::executor::{Errand as _, NextStep, Progress};
 use ::columns::out::Out;
 use pending::{Listing, Order, Pending};
-use rows::{Rows, stat};
+use rows::{Rows, WriteRows, stat};
 
 /// The slab class that `stats` reports for all items.
 const CLASS: u32 = 1;
@@ -50,9 +50,7 @@ const CLASS: u32 = 1;
 /// The answer to a subcommand.
 #[derive(Clone, Copy)]
 enum Answer {
-    Rows(fn(&Shared, &mut Rows<'_>)),
-    /// Statistics that depend on the time. The function gets the time of the store's clock.
-    Timed(fn(&Shared, u32, &mut Rows<'_>)),
+    Rows(WriteRows),
     Reset,
     /// The counts of requests for each key prefix. Refused with `-X`.
     Detail,
@@ -68,7 +66,7 @@ enum Answer {
     Hot,
 }
 
-/// Subcommands that `Form::asks_for` recognizes, in the order in which memcached tries them.
+/// Subcommands that `Stats::asks_for` recognizes, in the order in which memcached tries them.
 const SUBCOMMANDS: &[(&[u8], Answer)] = &[
     (b"reset", Answer::Reset),
     (detail::NAME, Answer::Detail),
@@ -85,7 +83,7 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"audit", Answer::Rows(audit::write)),
     (b"columns", Answer::Rows(columns::write)),
     (b"hot", Answer::Hot),
-    (b"items", Answer::Timed(items::items)),
+    (b"items", Answer::Rows(items::items)),
     (b"latency", Answer::Rows(latency::write)),
     (b"memory", Answer::Rows(memory::write)),
     (b"mrc", Answer::Rows(mrc::write)),
@@ -100,8 +98,13 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
 
 /// Appends the reply to `stats ARGUMENTS`, or begins an errand for it.
 pub(crate) fn answer(context: &mut Context, request: &Stats<'_>, out: &mut Out) -> NextStep {
-    let form = request.form;
-    let begun = match write(&context.shared, context.clock.now, request, &mut out.buf) {
+    let (form, now) = (request.form, context.clock.now);
+    let begun = match pending(&context.shared, request) {
+        Pending::Rows(write) => {
+            let shared = &context.shared;
+            form.stats(&mut out.buf, |out| write(shared, &mut Rows { form, now, out }));
+            return NextStep::Continue;
+        }
         Pending::Reply(outcome) => {
             form.write_outcome(outcome, &mut out.buf);
             return NextStep::Continue;
@@ -117,8 +120,7 @@ pub(crate) fn answer(context: &mut Context, request: &Stats<'_>, out: &mut Out) 
             return NextStep::Continue;
         }
         Pending::Hot => {
-            hot::write(context, form, &mut out.buf);
-            form.write_outcome(Outcome::StatsEnd, &mut out.buf);
+            form.stats(&mut out.buf, |out| hot::write(context, &mut Rows { form, now, out }));
             return NextStep::Continue;
         }
         Pending::Errand(listing) => match context.refuses_errands() {
@@ -178,46 +180,30 @@ fn begin(context: &mut Context, mut errand: Errand, out: &mut Out) -> NextStep {
     NextStep::Errand
 }
 
-/// Appends statistics. Returns the step that completes the answer.
-fn write(shared: &Shared, now: u32, request: &Stats<'_>, out: &mut Vec<u8>) -> Pending {
-    let Stats { args, form, .. } = *request;
-    let rows = &mut Rows { form, out };
-    let Some(subcommand) = args.token(0) else {
-        general::write(shared, now, rows);
-        return Pending::Reply(Outcome::StatsEnd);
-    };
-    let found = SUBCOMMANDS.iter().find(|(name, _)| form.asks_for(name, args.text));
+/// Returns the step that answers the request.
+fn pending(shared: &Shared, request: &Stats<'_>) -> Pending {
+    let refused = |refusal| Pending::Reply(Outcome::Refused(refusal));
+    let Some(subcommand) = request.name() else { return Pending::Rows(general::write) };
+    let found = SUBCOMMANDS.iter().find(|(name, _)| request.asks_for(name));
     let found = found.or_else(|| WHOLE_NAMES.iter().find(|(name, _)| *name == subcommand));
     let Some((_, answer)) = found else {
-        return Pending::Reply(Outcome::Refused(Refusal::StatsUnknown));
+        return refused(Refusal::StatsUnknown);
     };
     let off = !shared.settings.dump_enabled;
-    Pending::Reply(match answer {
-        Answer::Rows(write) => {
-            write(shared, rows);
-            Outcome::StatsEnd
-        }
-        Answer::Timed(write) => {
-            write(shared, now, rows);
-            Outcome::StatsEnd
-        }
-        Answer::Reset => return Pending::Order(Order::Reset),
-        Answer::Detail | Answer::Prefixes | Answer::Hot if off => {
-            Outcome::Refused(Refusal::StatsDetailOff)
-        }
-        Answer::Hot => return Pending::Hot,
-        Answer::Detail => return detail::pending(request),
-        Answer::Cachedump if off => Outcome::Refused(Refusal::StatsCachedumpOff),
-        Answer::Cachedump if request.lists => return Pending::Errand(Listing::Items),
-        Answer::Conns if request.lists => return Pending::Errand(Listing::Sockets),
-        Answer::Cachedump | Answer::Conns => Outcome::Refused(Refusal::StatsUnknown),
-        Answer::Sizes if shared.settings.sizes => return Pending::Errand(Listing::Sizes),
-        Answer::Sizes => {
-            stat!(rows, "sizes_status", "disabled");
-            Outcome::StatsEnd
-        }
-        Answer::Prefixes => return Pending::Errand(Listing::Prefixes),
-    })
+    match answer {
+        Answer::Rows(write) => Pending::Rows(*write),
+        Answer::Reset => Pending::Order(Order::Reset),
+        Answer::Detail | Answer::Prefixes | Answer::Hot if off => refused(Refusal::StatsDetailOff),
+        Answer::Hot => Pending::Hot,
+        Answer::Detail => detail::pending(request),
+        Answer::Cachedump if off => refused(Refusal::StatsCachedumpOff),
+        Answer::Cachedump if request.lists => Pending::Errand(Listing::Items),
+        Answer::Conns if request.lists => Pending::Errand(Listing::Sockets),
+        Answer::Cachedump | Answer::Conns => refused(Refusal::StatsUnknown),
+        Answer::Sizes if shared.settings.sizes => Pending::Errand(Listing::Sizes),
+        Answer::Sizes => Pending::Rows(|_, rows| stat!(rows, "sizes_status", "disabled")),
+        Answer::Prefixes => Pending::Errand(Listing::Prefixes),
+    }
 }
 
 /// Begins a count of all items. Refuses the count if too many dumps or counts run already.
@@ -229,7 +215,7 @@ fn census(context: &Context, of: impl FnOnce(Place) -> Census) -> Result<Errand,
 fn cachedump(context: &Context, args: Args<'_>) -> Result<Errand, Refusal> {
     let number = |at| args.token(at).and_then(protocol::number::strict_u32);
     match (number(1), number(2)) {
-        _ if args.count < 3 => Err(Refusal::StatsCachedumpWords),
+        _ if args.count() < 3 => Err(Refusal::StatsCachedumpWords),
         (Some(SLAB_CLASSES..), Some(_)) => Err(Refusal::StatsCachedumpClass),
         (Some(class), Some(limit)) => {
             let dump = context.begin_dump(Lines::items(limit), class == CLASS);

@@ -7,10 +7,10 @@
 //! multiget.
 //! Source: memcached's `protocol.txt`, "Meta commands".
 
+use protocol::LineTokens;
 use protocol::Reply;
 use protocol::number::strict_u32;
 use protocol::reply::{Decoded, number};
-use protocol::request::Args;
 
 use super::answer::{Content, Piece, ReadOutcome};
 use super::request::{Positions, Tag, TagPosition, WireRequest};
@@ -90,19 +90,11 @@ pub(super) fn read(input: &[u8]) -> ReadOutcome<'_> {
 
 /// Returns the tag in `flags`, `None` if there is no opaque, or an error if the opaque is no tag.
 #[inline]
-fn tag(flags: Args<'_>) -> Result<Option<Tag>, ()> {
-    let Some(at) = memchr_opaque(flags.text) else { return Ok(None) };
-    let digits = flags.text[at..].split(|&byte| byte == b' ').next().unwrap_or_default();
+fn tag(flags: LineTokens<'_>) -> Result<Option<Tag>, ()> {
+    let Some(opaque) = flags.tokens().find(|token| token[0] == b'O') else { return Ok(None) };
+    let digits = &opaque[1..];
     if digits.is_empty() {
         return Err(());
     }
     strict_u32(digits).map(|tag| Some(Tag(tag))).ok_or(())
-}
-
-#[inline]
-fn memchr_opaque(text: &[u8]) -> Option<usize> {
-    if text.first() == Some(&b'O') {
-        return Some(1);
-    }
-    text.windows(2).position(|pair| pair == b" O").map(|at| at + 2)
 }

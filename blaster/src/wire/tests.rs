@@ -64,7 +64,8 @@ fn word(request: &Request<'_>) -> String {
         }
         Request::Delete(Delete { key, .. }) => format!("delete {}", shown(key)),
         Request::Meta(Meta { verb, key, flags, value, .. }) => {
-            format!("{verb:?} {} {} {}", shown(key), shown(flags.text), shown(value))
+            let flags: Vec<_> = flags.tokens().map(shown).collect();
+            format!("{verb:?} {} {} {}", shown(key), flags.join(" "), shown(value))
         }
         Request::Noop(_) => "noop".to_owned(),
         other => panic!("{other:?}"),

@@ -6,7 +6,7 @@
 //! needs.
 
 use protocol::text::head::HEAD_BYTES_MAX;
-use protocol::{Request, Tail};
+use protocol::{Request, Tail, TailRead};
 
 use super::arrival::{Arrival, Fill};
 use super::{Connection, StreamState};
@@ -77,8 +77,9 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         if arrival.missing_bytes > 0 {
             return (Fill::Hungry, used);
         }
-        let Some(tail) = arrival.tail.read(&input[used..]) else {
-            return (Fill::Hungry, used);
+        let tail = match arrival.tail.read(&input[used..]) {
+            TailRead::More => return (Fill::Hungry, used),
+            TailRead::Whole(tail) | TailRead::Wrong(tail) => tail,
         };
         let TurnState { executor, out, .. } = turn;
         let after = executor.execute_with_draft((&arrival.header, tail), draft, out);

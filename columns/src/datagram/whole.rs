@@ -12,7 +12,7 @@
 
 use arrayvec::ArrayVec;
 use memory::arena::KeptBytes;
-use protocol::{ProtocolMode, Request, Session, Step};
+use protocol::{ProtocolMode, Request, Session, Step, TAIL_BYTES_MAX, TailRead};
 use store::{Column, Draft};
 
 /// A whole request.
@@ -30,14 +30,17 @@ pub struct WholeRequest {
 pub(super) struct Value {
     pub(super) draft: Draft,
     /// The bytes that followed the value.
-    pub(super) tail: ArrayVec<u8, 2>,
+    pub(super) tail: Tail,
 }
 
-/// The lengths of a request that stores a value and ends with this value.
-#[derive(Clone, Copy)]
-struct Lengths {
+/// The bytes that follow a value.
+type Tail = ArrayVec<u8, TAIL_BYTES_MAX>;
+
+/// The parts of a request that stores a value and ends with this value's tail.
+struct Parts {
     header_bytes: usize,
     value_bytes: u32,
+    tail: Tail,
 }
 
 impl WholeRequest {
@@ -73,13 +76,12 @@ impl WholeRequest {
         store: Option<&Column>,
     ) -> (&[u8], &mut Option<Value>) {
         if let Some(first) = self.kept.first() {
-            let all_bytes = self.kept.iter().map(|piece| piece.len()).sum();
-            let lengths = store.and_then(|store| {
-                let lengths = stored_lengths(speak, first, all_bytes)?;
-                store.keeps(lengths.value_bytes as usize).then_some((lengths, store))
+            let parts = store.and_then(|store| {
+                let parts = stored_parts(speak, first, self.kept.iter().map(|piece| &**piece))?;
+                store.keeps(parts.value_bytes as usize).then_some((parts, store))
             });
-            match lengths {
-                Some((lengths, store)) => self.part(lengths, store),
+            match parts {
+                Some((parts, store)) => self.part(parts, store),
                 None => self.kept.drain(..).for_each(|it| self.bytes.extend_from_slice(&it)),
             }
         }
@@ -88,14 +90,13 @@ impl WholeRequest {
 
     /// Copies the request's header to `bytes`. Makes a `Draft`, a value that is not stored yet,
     /// from the value's bytes, which stay in the kept pieces.
-    fn part(&mut self, Lengths { header_bytes, value_bytes }: Lengths, store: &Column) {
+    fn part(&mut self, Parts { header_bytes, value_bytes, tail }: Parts, store: &Column) {
         let value_end = header_bytes + value_bytes as usize;
         self.bytes.extend_from_slice(&self.kept[0][..header_bytes]);
-        let (mut tail, mut at) = (ArrayVec::new(), 0);
+        let mut at = 0;
         let pieces = self.kept.drain(..).filter_map(|mut piece| {
             let within = |place: usize| place.saturating_sub(at).min(piece.len());
             let its = within(header_bytes)..within(value_end);
-            tail.extend(piece[its.end..].iter().copied());
             at += piece.len();
             piece.cut(its.clone());
             (!its.is_empty()).then_some(piece)
@@ -105,17 +106,29 @@ impl WholeRequest {
     }
 }
 
-/// Returns the lengths of a request that begins with `first`, if the request stores one value.
-fn stored_lengths(speak: ProtocolMode, first: &[u8], all_bytes: usize) -> Option<Lengths> {
+/// Returns the parts of a request that begins with `first`, the first of `pieces`, if the request
+/// stores one value.
+fn stored_parts<'p>(
+    speak: ProtocolMode,
+    first: &[u8],
+    pieces: impl IntoIterator<Item = &'p [u8]>,
+) -> Option<Parts> {
     let step = Session::of_message(speak, first).next(first);
-    let Step::Body { request, header_bytes, value_bytes, tail } = step else { return None };
-    let is_all = header_bytes + value_bytes as usize + tail.bytes() as usize == all_bytes;
+    let Step::Body { request, header_bytes, value_bytes, tail: kind } = step else { return None };
+    let (mut tail, mut skipped) = (Tail::new(), header_bytes + value_bytes as usize);
+    for piece in pieces {
+        let (_, end) = piece.split_at(skipped.min(piece.len()));
+        tail.try_extend_from_slice(end).ok()?;
+        skipped = skipped.saturating_sub(piece.len());
+    }
+    let read = kind.read(&tail);
+    let is_all = matches!(read, TailRead::Whole(end) | TailRead::Wrong(end) if end == &tail[..]);
     let stores = match request {
         Request::Store(store) => !store.verb.is_extension(),
         Request::Meta(_) => true,
         _ => false,
     };
-    (is_all && stores).then_some(Lengths { header_bytes, value_bytes })
+    (is_all && skipped == 0 && stores).then_some(Parts { header_bytes, value_bytes, tail })
 }
 
 #[cfg(test)]

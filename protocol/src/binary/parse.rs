@@ -11,7 +11,7 @@ use crate::KEY_BYTES_MAX;
 use crate::command::StoreVerb;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
-use crate::request::{Args, Delete, Delta, Get, Initial, Request, Stats, Store};
+use crate::request::{Args, Delete, Delta, Get, Initial, LineTokens, Request, Stats, Store};
 use crate::step::{Step, Tail, with_value};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,9 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
             Request::Get(Get { key, exptime, form: GetForm::Binary(head.tag) })
         }
         Shape::Store(verb) if keyed => return store(head, verb),
-        Shape::Extend(verb) if keyed && extras_bytes == 0 => return extend(head, verb),
+        Shape::Extend(verb) if keyed && extras_bytes == 0 => {
+            return Some(head.with_value(bare(head, verb)));
+        }
         Shape::Delete if keyed && extras_bytes == 0 && ends => {
             Request::Delete(Delete { key, cas: head.header.cas, form })
         }
@@ -106,7 +108,7 @@ fn by_shape<'a>(head: &Head<'a>, shape: Shape) -> Option<ParsedFrame<'a>> {
         Shape::Version if is_bare => Request::Version(form),
         Shape::Quit if is_bare => Request::Quit(form),
         Shape::Stat if extras_bytes == 0 => {
-            let args = Args { text: key, count: usize::from(keyed) };
+            let args = if keyed { Args::Word(key) } else { Args::Line(LineTokens::default()) };
             Request::Stats(Stats { args, lists: false, form })
         }
         Shape::SaslList if is_bare => return Some(unknown(head, 0)),
@@ -142,11 +144,6 @@ fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
     let (client_flags, exptime) = head.extras.split_at_checked(4)?;
     let (client_flags, exptime) = (number(client_flags)?, number(exptime)?);
     let store = Store { client_flags, exptime: seconds(exptime), ..bare(head, verb) };
-    Some(head.with_value(store))
-}
-
-fn extend<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
-    let store = bare(head, verb);
     Some(head.with_value(store))
 }
 

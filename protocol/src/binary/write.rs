@@ -93,9 +93,11 @@ pub(crate) fn text(out: &mut Vec<u8>, tag: Tag, text: &str) {
     frame(out, header(tag), &[text.as_bytes()]);
 }
 
-pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: u64, cas: u64) {
+/// Appends a number as 64 bits; a negative number is its two's complement.
+#[inline]
+pub(crate) fn number(out: &mut Vec<u8>, tag: Tag, number: i128, cas: u64) {
     if !tag.quiet {
-        frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()]);
+        frame(out, Header { cas, ..header(tag) }, &[&number.to_be_bytes()[8..]]);
     }
 }
 

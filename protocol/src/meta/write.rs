@@ -10,7 +10,7 @@ use crate::base64;
 use crate::digits::{number, number_after};
 use crate::form::Form;
 use crate::outcome::{Outcome, Refusal};
-use crate::request::{Args, Meta};
+use crate::request::{LineTokens, Meta};
 use crate::show::{FoundItem, Show};
 use memory::short::{ShortText, Surround};
 
@@ -36,7 +36,7 @@ pub struct Number {
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFields<'a> {
     /// The flags, as sent.
-    pub flags: Args<'a>,
+    pub flags: LineTokens<'a>,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// True if the client sent the key in base64 (`b`); the answer then shows the key in base64.

@@ -155,7 +155,7 @@ pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
         Operator::LruCrawler => lru_crawler(args),
         Operator::Lru => lru(args),
         Operator::Slabs => slabs(args),
-        Operator::Shutdown => Ok(Control::Shutdown(match (args.count, args.token(0)) {
+        Operator::Shutdown => Ok(Control::Shutdown(match (args.count(), args.token(0)) {
             (0, _) => Some(Shutdown::Now),
             (1, Some(b"graceful")) => Some(Shutdown::Gracefully),
             _ => None,
@@ -167,7 +167,7 @@ pub fn read(operator: Operator, args: Args<'_>) -> Result<Control, Refusal> {
 }
 
 fn watch(args: Args<'_>) -> Result<Control, Refusal> {
-    if args.count == 0 {
+    if args.count() == 0 {
         return Ok(Control::Watch(Streams::FETCHERS));
     }
     let mut streams = Streams::default();
@@ -199,7 +199,7 @@ fn fraction(args: Args<'_>, at: usize) -> Option<f64> {
 
 /// True if `args` are a setting of external storage and a value that memcached would accept.
 fn is_storage_setting(args: Args<'_>) -> bool {
-    if args.count > 2 && begins(args, b"free_memchunks") {
+    if args.count() > 2 && begins(args, b"free_memchunks") {
         return unsigned(args, 1).is_some_and(|class| class < SLAB_CLASSES)
             && unsigned(args, 2).is_some();
     }
@@ -210,7 +210,7 @@ fn is_storage_setting(args: Args<'_>) -> bool {
 }
 
 fn lru_crawler(args: Args<'_>) -> Result<Control, Refusal> {
-    match args.count {
+    match args.count() {
         2 if begins(args, b"crawl") => Ok(Control::Crawl(classes(args))),
         2 if begins(args, b"metadump") => Ok(Control::Dump(Listing::Metadata, classes(args))),
         2 if begins(args, b"mgdump") => Ok(Control::Dump(Listing::Requests, classes(args))),
@@ -245,7 +245,7 @@ fn classes(args: Args<'_>) -> Option<Classes> {
 }
 
 fn lru(args: Args<'_>) -> Result<Control, Refusal> {
-    if args.count >= 5 && begins(args, b"tune") {
+    if args.count() >= 5 && begins(args, b"tune") {
         let tuned = (unsigned(args, 1), unsigned(args, 2), fraction(args, 3), fraction(args, 4));
         let (Some(hot), Some(warm), Some(hot_factor), Some(warm_factor)) = tuned else {
             return Err(Refusal::UnknownCommand);
@@ -256,23 +256,23 @@ fn lru(args: Args<'_>) -> Result<Control, Refusal> {
             _ => Ok(Control::Nothing),
         };
     }
-    let is_known = args.count >= 2
+    let is_known = args.count() >= 2
         && ((begins(args, b"mode") && matches!(args.token(1), Some(b"flat" | b"segmented")))
             || (begins(args, b"temp_ttl") && signed(args, 1).is_some()));
     if is_known { Ok(Control::Nothing) } else { Err(Refusal::UnknownCommand) }
 }
 
 fn slabs(args: Args<'_>) -> Result<Control, Refusal> {
-    if args.count == 3 && begins(args, b"reassign") {
+    if args.count() == 3 && begins(args, b"reassign") {
         return Ok(Control::Reassign(signed(args, 1).zip(signed(args, 2))));
     }
-    if args.count < 2 || !begins(args, b"automove") {
+    if args.count() < 2 || !begins(args, b"automove") {
         return Err(Refusal::UnknownCommand);
     }
     let what = args.token(1).unwrap_or_default();
     let is_part = b"ratio".starts_with(what) || b"freeratio".starts_with(what);
     let refusal = match unsigned(args, 1) {
-        _ if is_part && args.count > 2 && fraction(args, 2).is_some() => None,
+        _ if is_part && args.count() > 2 && fraction(args, 2).is_some() => None,
         _ if is_part => Some(Refusal::UnknownCommand),
         _ if b"window".starts_with(what) => match unsigned(args, 2) {
             None => Some(Refusal::BadFormat),

@@ -11,7 +11,7 @@ use crate::command::{self, MetaVerb, Operator, Shape, StoreVerb};
 use crate::form::{Answer, Form};
 use crate::number;
 use crate::outcome::Refusal;
-use crate::request::{Delete, Delta, Meta, Request, Stats, Store};
+use crate::request::{Args, Delete, Delta, Meta, Request, Stats, Store};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedLine<'a> {
@@ -72,11 +72,11 @@ fn by_shape(shape: Shape, line: &[u8]) -> ParsedLine<'_> {
         Shape::Quit => ParsedLine::Request(Request::Quit(Form::LINE)),
         Shape::Version => ParsedLine::Request(Request::Version(Form::LINE)),
         Shape::Stats => {
-            let args = Tokens::cut(line).args_from(1);
+            let args = Args::Line(Tokens::cut(line).args_from(1));
             ParsedLine::Request(Request::Stats(Stats { args, lists: true, form: Form::LINE }))
         }
         Shape::Watch => {
-            let args = Tokens::cut(line).args_from(1);
+            let args = Args::Line(Tokens::cut(line).args_from(1));
             ParsedLine::Request(Request::Operator {
                 command: Operator::Watch,
                 args,
@@ -87,7 +87,7 @@ fn by_shape(shape: Shape, line: &[u8]) -> ParsedLine<'_> {
         Shape::Verbosity => verbosity(&Tokens::cut(line)),
         Shape::Operator(command) => {
             let tokens = Tokens::cut(line);
-            let (args, form) = (tokens.args_from(1), form(&tokens));
+            let (args, form) = (Args::Line(tokens.args_from(1)), form(&tokens));
             ParsedLine::Request(Request::Operator { command, args, form })
         }
     }

@@ -9,7 +9,7 @@ use super::{COMMAND_BYTES_MAX, scan};
 use crate::KEY_BYTES_MAX;
 use crate::command::{MetaVerb, StoreVerb};
 use crate::form::{Form, GetForm};
-use crate::request::{Args, Delete, Delta, Get, Meta, Request, Store};
+use crate::request::{Delete, Delta, Get, LineTokens, Meta, Request, Store};
 use crate::step::{Step, Tail, with_value};
 
 /// Maximum number of digits of a number that the short cuts read; nine digits fit into 32 bits.
@@ -220,7 +220,7 @@ fn delta(input: &[u8], incr: bool) -> Option<Step<'_>> {
 
 /// Reads `[ FLAG...]\r\n` with single spaces; returns the flags and the bytes after the line.
 #[inline]
-fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
+fn flags(text: &[u8]) -> Option<(LineTokens<'_>, &[u8])> {
     let (mut rest, mut count) = (text, 0);
     loop {
         match rest {
@@ -236,7 +236,7 @@ fn flags(text: &[u8]) -> Option<(Args<'_>, &[u8])> {
                 if text.len() > FLAGS_BYTES_MAX {
                     return None;
                 }
-                return Some((Args { text: text.get(1..).unwrap_or(text), count }, behind));
+                return Some((LineTokens { text: text.get(1..).unwrap_or(text), count }, behind));
             }
             _ => return None,
         }
@@ -326,7 +326,7 @@ mod tests {
                 prop_assert_eq!(whole(Request::Store(store)), general(line.as_bytes()));
             }
             if let Some(key) = only_meta_get(line.as_bytes()) {
-                let flags = Args { text: b"v", count: 1 };
+                let flags = LineTokens::of(b"v");
                 let meta = Meta { verb: MetaVerb::Get, key, flags, value: &[], terminated: true };
                 prop_assert_eq!(whole(Request::Meta(meta)), general(line.as_bytes()));
             }

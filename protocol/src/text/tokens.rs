@@ -4,7 +4,7 @@
 //! Invariant: only spaces separate tokens; tokens after the first `TOKENS_MAX` are ignored.
 //! Source: memcached 1.6.45 `_mcmc_tokenize_meta`, `_process_token_len`.
 
-use crate::request::Args;
+use crate::request::LineTokens;
 
 /// Maximum number of a line's tokens that memcached reads.
 pub(crate) const TOKENS_MAX: usize = 23;
@@ -85,13 +85,13 @@ impl<'a> Tokens<'a> {
         Some(&self.line[usize::from(start)..])
     }
 
-    pub(crate) fn args_from(&self, index: usize) -> Args<'a> {
+    pub(crate) fn args_from(&self, index: usize) -> LineTokens<'a> {
         let Some(&(start, _)) = self.spans[..self.count].get(index) else {
-            return Args::default();
+            return LineTokens::default();
         };
         let (_, stop) = self.spans[self.count - 1];
         let text = &self.line[usize::from(start)..usize::from(stop)];
-        Args { text, count: self.count - index }
+        LineTokens { text, count: self.count - index }
     }
 
     pub(crate) fn start(&self, index: usize) -> Option<usize> {
@@ -131,7 +131,7 @@ mod tests {
         let tokens = Tokens::cut(&line);
         assert_eq!(tokens.count(), TOKENS_MAX);
         assert!(tokens.noreply());
-        assert_eq!(tokens.args_from(21), Args { text: b"t noreply", count: 2 });
+        assert_eq!(tokens.args_from(21), LineTokens::of(b"t noreply"));
     }
 
     #[test]

@@ -172,9 +172,14 @@ impl<const CAS: bool, const LAST: bool> Show for Value<'_, CAS, LAST> {
     }
 }
 
-pub(crate) fn number(out: &mut Vec<u8>, number: u64, noreply: bool) {
+#[inline]
+pub(crate) fn number(out: &mut Vec<u8>, number: i128, noreply: bool) {
     if !noreply {
-        digits(out, number);
+        // The digits of 64 bits take fewer instructions.
+        match u64::try_from(number) {
+            Ok(number) => digits(out, number),
+            Err(_) => digits(out, number),
+        }
         out.extend_from_slice(b"\r\n");
     }
 }

@@ -11,7 +11,7 @@ use std::io::Write;
 use protocol::binary::{EXPTIME_NO_CREATE, Header, MAGIC_REQUEST};
 use protocol::command::Operator;
 use protocol::{
-    Args, COMMANDS, Delete, Delta, Form, Get, GetForm, Meta, MetaVerb, Reply, Request, Shape,
+    COMMANDS, Delete, Delta, Form, Get, GetForm, LineTokens, Meta, MetaVerb, Reply, Request, Shape,
     Stats, Store, StoreVerb, Tag,
 };
 
@@ -134,7 +134,7 @@ fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
         Request::FlushAll { exptime: Some(exptime), .. } if exptime != 0 => {
             extras.extend(seconds(exptime));
         }
-        Request::Stats(Stats { args, .. }) => key = args.text,
+        Request::Stats(Stats { args, .. }) => key = args.token(0).unwrap_or_default(),
         _ => {}
     }
     let header = Header {
@@ -184,6 +184,6 @@ pub(crate) fn reply(reply: &Reply<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-fn with_flags(flags: Args<'_>, out: &mut Vec<u8>) {
+fn with_flags(flags: LineTokens<'_>, out: &mut Vec<u8>) {
     flags.tokens().for_each(|token| out.extend([b" ", token].concat()));
 }

@@ -4,7 +4,9 @@
 //! Invariant: no step consumes more bytes than the input has; a `Skip` or `Request` consumes some.
 //! Source: the invariants of `protocol/src/session.rs`.
 
-use protocol::{Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, meta};
+use protocol::{
+    Get, GetForm, LINE_BYTES_MAX, ProtocolMode, Request, Session, Step, TailRead, meta,
+};
 
 /// A stream's events. The end of a retrieval line is a separate event, because the session may
 /// yield the last key before the line's end arrives.
@@ -42,8 +44,8 @@ pub(crate) fn feed<'p>(speak: ProtocolMode, pieces: impl IntoIterator<Item = &'p
                 Step::Body { request, header_bytes, value_bytes, tail } => {
                     assert!(matches!(request, Request::Store(_) | Request::Meta(_)));
                     assert!(header_bytes <= input.len());
-                    let whole = header_bytes + value_bytes as usize + tail.bytes() as usize;
-                    assert!(whole > input.len());
+                    let rest = input.get(header_bytes + value_bytes as usize..);
+                    assert!(rest.is_none_or(|rest| tail.read(rest) == TailRead::More));
                     break;
                 }
                 Step::Skip(used) => {

@@ -9,7 +9,7 @@
 
 use columns::executor::Progress;
 use protocol::text::list;
-use protocol::{Form, Outcome, Refusal};
+use protocol::{Form, Refusal};
 
 use super::place::Place;
 use crate::clock::Clock;
@@ -77,8 +77,8 @@ impl Value {
         if progress == Progress::Done {
             let mut answer = Vec::with_capacity(self.bytes.len() + DUMP_STEP_BYTES);
             let lines = String::from_utf8_lossy(&self.bytes);
-            self.form.stat("detailed", format_args!("{lines}"), &mut answer);
-            self.form.write_outcome(Outcome::StatsEnd, &mut answer);
+            let form = self.form;
+            form.stats(&mut answer, |out| form.stat("detailed", format_args!("{lines}"), out));
             self.bytes = answer;
             self.sent = Some(0);
         }

@@ -29,7 +29,7 @@ pub(super) fn delta(context: &mut Context, delta: &Delta<'_>, out: &mut Out) -> 
     };
     match count(context, &wanted) {
         None => return NextStep::Wait,
-        Some(Ok(counted)) => delta.form.number(counted.value, counted.cas, &mut out.buf),
+        Some(Ok(counted)) => delta.form.number(counted.value.into(), counted.cas, &mut out.buf),
         Some(Err(refusal)) => delta.form.refuse(refusal, &mut out.buf),
     }
     NextStep::Continue

@@ -17,8 +17,7 @@ const DUMP: &[u8] = b"dump";
 
 pub(super) fn pending(request: &Stats<'_>) -> Pending {
     let argument = request.argument(NAME);
-    let asks_for =
-        |name: &&[u8]| argument.is_some_and(|argument| request.form.asks_for(name, argument));
+    let asks_for = |name: &&[u8]| argument.is_some_and(|word| request.form.asks_for(name, word));
     match [ON, OFF, DUMP].into_iter().find(asks_for) {
         Some(DUMP) => Pending::Errand(Listing::Detail),
         Some(switch) => Pending::Order(Order::CountPrefixes(switch == ON)),

@@ -17,9 +17,9 @@ use crate::shared::{Shared, Sums};
 /// The uptime is the clock minus this number, memcached's `ITEM_UPDATE_INTERVAL`; it begins at 2.
 const UPTIME_OFFSET: u32 = START - 2;
 
-pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
+pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
-    identity(shared, now, rows);
+    identity(shared, rows);
     connections(shared, &sums, rows);
     commands(&sums, &store, rows);
     traffic(shared, &sums, rows);
@@ -27,7 +27,8 @@ pub(super) fn write(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     items(shared, &store, rows);
 }
 
-fn identity(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
+fn identity(shared: &Shared, rows: &mut Rows<'_>) {
+    let now = rows.now;
     stat!(rows, "pid", std::process::id());
     stat!(rows, "uptime", now.saturating_sub(UPTIME_OFFSET));
     stat!(rows, "time", shared.process_started + i64::from(now));

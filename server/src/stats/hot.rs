@@ -7,7 +7,6 @@
 
 use std::cmp::Reverse;
 
-use protocol::Form;
 use protocol::text::list::escaped;
 
 use super::rows::{Rows, stat};
@@ -15,8 +14,7 @@ use crate::execute::Context;
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_TOLD};
 use crate::sampled::Hot;
 
-pub(super) fn write(context: &mut Context, form: Form, out: &mut Vec<u8>) {
-    let rows = &mut Rows { form, out };
+pub(super) fn write(context: &mut Context, rows: &mut Rows<'_>) {
     let columns = context.shared.samples.iter();
     let all: Vec<Hot> = columns.map(|column| column.with(|samples| samples.hot.clone())).collect();
     let (hottest, requests) = Hot::hottest(&all);

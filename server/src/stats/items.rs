@@ -15,7 +15,7 @@ macro_rules! class {
     };
 }
 
-pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
+pub(super) fn items(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();
     if store.curr_items == 0 {
         return;
@@ -28,7 +28,7 @@ pub(super) fn items(shared: &Shared, now: u32, rows: &mut Rows<'_>) {
     class!(rows, "items:", "number_cold", store.curr_items);
     class!(rows, "items:", "age_hot", 0);
     class!(rows, "items:", "age_warm", 0);
-    class!(rows, "items:", "age", opened.map_or(0, |opened| now.saturating_sub(opened)));
+    class!(rows, "items:", "age", opened.map_or(0, |opened| rows.now.saturating_sub(opened)));
     class!(rows, "items:", "mem_requested", store.bytes);
     class!(rows, "items:", "evicted", store.evictions);
     class!(rows, "items:", "evicted_nonzero", store.evicted_nonzero);

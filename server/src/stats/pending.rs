@@ -1,13 +1,17 @@
-//! The rest of an answer to `stats`, after its rows are written.
+//! The step that answers a request for `stats`.
 //!
-//! Where: `stats::write` returns the rest, and `stats::answer` completes the answer.
+//! Where: `stats::pending` chooses the step, and `stats::answer` takes it.
 //! Invariant: writing rows changes no state; only an order changes the state of the server.
 
 use protocol::Outcome;
 
-/// The step that completes an answer after its rows are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+use super::rows::WriteRows;
+
+/// The step that answers a request.
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Pending {
+    /// Write these rows.
+    Rows(WriteRows),
     /// Write this outcome as the reply.
     Reply(Outcome),
     /// Carry out this order, if the client may give operators' commands.

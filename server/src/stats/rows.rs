@@ -7,6 +7,8 @@ use std::fmt::Arguments;
 
 use protocol::Form;
 
+use crate::shared::Shared;
+
 macro_rules! stat {
     ($rows:expr, $name:expr, $value:expr) => {
         $rows.row($name, format_args!("{}", $value))
@@ -22,9 +24,14 @@ macro_rules! stats {
 }
 pub(super) use stats;
 
+/// Writes the rows of an answer.
+pub(super) type WriteRows = fn(&Shared, &mut Rows<'_>);
+
 /// The reply to which statistics are appended: text lines, or binary frames.
 pub(super) struct Rows<'o> {
     pub(super) form: Form,
+    /// The time of the store's clock.
+    pub(super) now: u32,
     pub(super) out: &'o mut Vec<u8>,
 }
 

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use protocol::{Args, Form, Stats};
+use protocol::{Args, Form, LineTokens, Stats};
 use store::policy::Eviction;
 
-use super::{Pending, obey, write};
+use super::rows::Rows;
+use super::{Pending, obey, pending};
 use crate::clock::START;
 use crate::settings::Settings;
 use crate::shared::Shared;
@@ -17,14 +18,17 @@ fn shared(settings: Settings) -> Arc<Shared> {
 
 fn answer(shared: &Shared, arguments: &str) -> String {
     let (mut out, form) = (Vec::new(), Form::LINE);
-    let args = Args { text: arguments.as_bytes(), count: arguments.split_whitespace().count() };
+    let args = Args::Line(LineTokens::of(arguments.as_bytes()));
     let request = Stats { args, lists: true, form };
-    let outcome = match write(shared, START + 10, &request, &mut out) {
-        Pending::Reply(outcome) => outcome,
-        Pending::Order(order) => obey(shared, order),
+    let now = START + 10;
+    match pending(shared, &request) {
+        Pending::Rows(write) => {
+            form.stats(&mut out, |out| write(shared, &mut Rows { form, now, out }))
+        }
+        Pending::Reply(outcome) => form.write_outcome(outcome, &mut out),
+        Pending::Order(order) => form.write_outcome(obey(shared, order), &mut out),
         _ => panic!("{arguments} takes several turns"),
-    };
-    form.write_outcome(outcome, &mut out);
+    }
     String::from_utf8(out).unwrap()
 }
 
