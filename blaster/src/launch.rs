@@ -178,11 +178,12 @@ impl Server {
     }
 
     /// Waits up to `patience` for the server to end. Returns the server's exit status and the end
-    /// of its output, or `None` if the server still runs.
-    ///
-    /// # Errors
-    /// The system call that waits for the process fails.
-    pub fn wait_for_end(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+    /// of its output, or `None` if the server still runs. Fails if the system call that waits for
+    /// the process fails.
+    pub(crate) fn wait_for_end(
+        &mut self,
+        patience: Duration,
+    ) -> io::Result<Option<(ExitStatus, String)>> {
         let status = status_within(&mut self.child, patience)?;
         Ok(status.map(|status| (status, self.kill_and_read())))
     }
@@ -269,11 +270,8 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
 }
 
 /// Pins this thread to `cpus` while it runs `act`, unless `cpus` is empty. Processes that `act`
-/// starts stay on these CPUs.
-///
-/// # Errors
-/// Fails if the thread is not allowed to run on these CPUs.
-pub fn on_cpus<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
+/// starts stay on these CPUs. Fails if the thread is not allowed to run on these CPUs.
+pub(crate) fn on_cpus<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
     if cpus.is_empty() {
         return Ok(act());
     }

@@ -6,8 +6,8 @@
 //! Source: the KV-Cache paper (5.2.2, 6.1); HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
-pub mod csv;
-pub mod logs;
+pub(crate) mod csv;
+pub(crate) mod logs;
 pub mod machine;
 pub mod manifest;
 pub(crate) mod remarks;

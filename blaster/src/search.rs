@@ -8,8 +8,8 @@
 //! Source: the KV-Cache paper, section 6.1: Cap_avg and Cap_max, five runs for each point.
 
 pub mod bootstrap;
-pub mod bracket;
-pub mod curve;
+pub(crate) mod bracket;
+pub(crate) mod curve;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]

@@ -3,11 +3,11 @@
 //! Where: one of the program's commands. The crate `simulate` runs the simulations.
 //! Invariant: the report contains all simulations. If a simulation fails, there is no report.
 
-pub mod chart;
+pub(crate) mod chart;
 mod drawn;
-pub mod flags;
-pub mod plot;
-pub mod report;
+pub(crate) mod flags;
+pub(crate) mod plot;
+pub(crate) mod report;
 
 pub use flags::Plan;
 

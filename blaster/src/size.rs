@@ -10,7 +10,7 @@
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
-pub mod flags;
+pub(crate) mod flags;
 mod requests;
 mod servers;
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::words::command_line;
 
 /// The reason why a row was not measured.
 #[derive(Debug, thiserror::Error)]
-pub enum MeasureError {
+pub(crate) enum MeasureError {
     /// The server cannot run here.
     #[error(transparent)]
     Server(#[from] ServerError),

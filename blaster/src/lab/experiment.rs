@@ -59,8 +59,7 @@ pub enum Document {
 
 impl Document {
     /// The document's name in reports.
-    #[must_use]
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Document::Kvcache => "KV-Cache paper",
             Document::Thesis => "Pavlik's thesis",
@@ -393,8 +392,7 @@ pub struct Claim {
 
 impl Experiment {
     /// The name of the horizontal axis.
-    #[must_use]
-    pub fn x_name(&self) -> &str {
+    pub(crate) fn x_name(&self) -> &str {
         self.axes.first().map_or("", |axis| &axis.name)
     }
 

@@ -46,10 +46,11 @@ pub fn all(folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
 }
 
 /// Returns the experiments with these names, in the order of the names and without repetitions.
-///
-/// # Errors
-/// A name is unknown, or `all` fails.
-pub fn named(names: &[String], folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
+/// Fails if a name is unknown, or `all` fails.
+pub(crate) fn named(
+    names: &[String],
+    folder: Option<&Path>,
+) -> Result<Vec<Experiment>, LibraryError> {
     let all = all(folder)?;
     let find = |name: &String| {
         let found = all.iter().find(|experiment| experiment.name == *name).cloned();

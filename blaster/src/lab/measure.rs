@@ -39,7 +39,7 @@ const OBJECTIVES: [&str; 3] = ["mean<1ms", "p99<1ms", "late<=0"];
 
 /// The CPUs and the link that a measurement uses.
 #[derive(Debug)]
-pub struct Site<'a> {
+pub(crate) struct Site<'a> {
     /// CPUs reserved for the servers.
     pub server_cpus: &'a [usize],
     /// CPUs of kvblaster.
@@ -50,7 +50,7 @@ pub struct Site<'a> {
 
 /// The times and repetitions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Times {
+pub(crate) struct Times {
     /// The value of `--schedule` for a run.
     pub run: &'static str,
     /// The flags of a search that depend on the scale, such as `--schedule` for a trial.
@@ -65,8 +65,7 @@ pub struct Times {
 
 impl Scale {
     /// Returns the scale's times and rounds.
-    #[must_use]
-    pub fn times(self) -> Times {
+    pub(crate) fn times(self) -> Times {
         let times =
             |run, run_s, search, search_s, rounds| Times { run, search, run_s, search_s, rounds };
         let quick =
@@ -88,11 +87,9 @@ impl Scale {
     }
 }
 
-/// Measures a server at a point. `known_per_s` is the capacity that an earlier round found.
-///
-/// # Errors
-/// The server cannot be started or driven, or the user stopped the lab.
-pub fn measure(
+/// Measures a server at a point. `known_per_s` is the capacity that an earlier round found. Fails
+/// if the server cannot be started or driven, or the user stopped the lab.
+pub(crate) fn measure(
     (server, drive): (&Server, &Drive),
     at: &At,
     site: &Site<'_>,

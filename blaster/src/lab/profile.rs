@@ -34,7 +34,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The kinds of work. The first kind, `IDLE`, is left out of the shares.
-pub const CATEGORIES: [&str; 17] = [
+pub(crate) const CATEGORIES: [&str; 17] = [
     IDLE,
     "driver",
     "TCP/IP stack",
@@ -56,7 +56,7 @@ pub const CATEGORIES: [&str; 17] = [
 /// The category of samples of a CPU without work.
 const IDLE: &str = "idle";
 /// The category of samples that no row of `symbols.toml` matches.
-pub const UNMAPPED: &str = "unmapped";
+pub(crate) const UNMAPPED: &str = "unmapped";
 /// Samples a second on each CPU. The number is prime, to stay out of step with periodic work.
 const SAMPLES_PER_S: &str = "3989";
 /// With fewer samples, there is no profile. With this number, the 95 % interval of a share is at
@@ -81,7 +81,7 @@ const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
 /// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
+pub(crate) enum ProfileError {
     /// The program perf is not installed.
     #[error("a profile needs the program perf, which is not on PATH")]
     NoPerf,
@@ -110,7 +110,7 @@ pub enum ProfileError {
 
 /// A running `perf record`.
 #[derive(Debug)]
-pub struct Profiler {
+pub(crate) struct Profiler {
     cpus: Vec<usize>,
     perf: PathBuf,
     record: Child,
@@ -125,21 +125,17 @@ struct Scratch {
     folder: PathBuf,
 }
 
-/// Checks that perf can record on a CPU.
-///
-/// # Errors
-/// perf is not installed, or refuses to record, usually because of `kernel.perf_event_paranoid`.
-pub fn check(cpu: usize) -> Result<(), ProfileError> {
+/// Checks that perf can record on a CPU. Fails if perf is not installed, or refuses to record,
+/// usually because of `kernel.perf_event_paranoid`.
+pub(crate) fn check(cpu: usize) -> Result<(), ProfileError> {
     let mut profiler = Profiler::start(&[cpu])?;
     profiler.stop()
 }
 
 impl Profiler {
-    /// Begins to record on `cpus`. Returns when perf has begun.
-    ///
-    /// # Errors
-    /// perf is not installed, or may not record.
-    pub fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
+    /// Begins to record on `cpus`. Returns when perf has begun. Fails if perf is not installed, or
+    /// may not record.
+    pub(crate) fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
         let perf = on_path("perf").ok_or(ProfileError::NoPerf)?;
         let scratch = Scratch::new()?;
         let listed = cpu_list(cpus);
@@ -192,10 +188,9 @@ impl Profiler {
     /// Ends the recording. Returns the share of each kind of work, by the name of its figure. The
     /// shares count the processes `pids`, interrupts on idle CPUs, and the kernel's threads for
     /// packets, but not network work in interrupts of other processes. The servers must still run.
-    ///
-    /// # Errors
-    /// perf cannot report, or has too few samples of the servers. A smoke test needs one sample.
-    pub fn finish(
+    /// Fails if perf cannot report, or has too few samples of the servers. A smoke test needs one
+    /// sample.
+    pub(crate) fn finish(
         mut self,
         pids: &[u32],
         scale: Scale,

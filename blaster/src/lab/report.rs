@@ -12,17 +12,17 @@
 
 #[cfg(test)]
 mod browser;
-pub mod charts;
-pub mod entry;
-pub mod findings;
-pub mod glossary;
-pub mod knee;
-pub mod markdown;
-pub mod noise;
-pub mod overview;
-pub mod page;
-pub mod profile;
-pub mod section;
+pub(crate) mod charts;
+pub(crate) mod entry;
+pub(crate) mod findings;
+pub(crate) mod glossary;
+pub(crate) mod knee;
+pub(crate) mod markdown;
+pub(crate) mod noise;
+pub(crate) mod overview;
+pub(crate) mod page;
+pub(crate) mod profile;
+pub(crate) mod section;
 #[cfg(test)]
 mod tests;
 
@@ -67,11 +67,9 @@ pub enum ReportError {
 }
 
 /// Reads the records of a folder, and adds the experiments of `library` that have no record. The
-/// experiment `NOISE` is the first entry; all other entries are sorted by name.
-///
-/// # Errors
-/// The folder cannot be read or has no records, or an experiment is wrong.
-pub fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, ReportError> {
+/// experiment `NOISE` is the first entry; all other entries are sorted by name. Fails if the folder
+/// cannot be read or has no records, or an experiment is wrong.
+pub(crate) fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, ReportError> {
     let experiments = library::all(library)?;
     let recorded = names(folder).map_err(|error| ReportError::File(folder.to_owned(), error))?;
     if recorded.is_empty() {
@@ -105,19 +103,15 @@ fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 /// Makes a section of each entry that has a record, in the order of the entries.
-#[must_use]
-pub fn sections(entries: &[Entry]) -> Vec<Section> {
+pub(crate) fn sections(entries: &[Entry]) -> Vec<Section> {
     let noise = entries.iter().find(|entry| entry.name == NOISE);
     let noise = noise.and_then(|entry| entry.record.as_ref().ok()?.as_ref());
     entries.iter().filter_map(|entry| Section::new(entry, noise)).collect()
 }
 
 /// Writes the page and, if `markdown` names a folder, the Markdown files. Returns a text to print,
-/// which is the page itself if `out` is `-`.
-///
-/// # Errors
-/// `entries` fails, or a file cannot be written.
-pub fn write(
+/// which is the page itself if `out` is `-`. Fails if `entries` fails, or a file cannot be written.
+pub(crate) fn write(
     folder: &Path,
     out: Option<&Path>,
     (markdown, library): (Option<&Path>, Option<&Path>),

@@ -39,7 +39,7 @@ const SIMULATION_S: f64 = 0.2;
 
 /// The settings of a lab.
 #[derive(Clone, Debug)]
-pub struct Lab {
+pub(crate) struct Lab {
     /// The folder of the records.
     pub folder: PathBuf,
     /// The scale of all experiments.
@@ -62,7 +62,7 @@ pub struct Lab {
 
 /// The outcome of a lab.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// The number of rows measured.
     pub measured: usize,
     /// The number of measurements that failed although the machine has all that they need.
@@ -97,11 +97,8 @@ struct Turn<'e> {
     server: &'e Server,
 }
 
-/// Runs the experiments.
-///
-/// # Errors
-/// A record cannot be read or written.
-pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
+/// Runs the experiments. Fails if a record cannot be read or written.
+pub(crate) fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
     let all = |experiment: &Experiment| points(experiment, lab.scale);
     let points: Vec<Vec<At>> = experiments.iter().map(all).collect();
     let records = experiments.iter().zip(&points);

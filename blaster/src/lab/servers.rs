@@ -33,7 +33,7 @@ const LOOPBACK: &str = "127.0.0.1";
 
 /// A server's running processes.
 #[derive(Debug)]
-pub struct Group {
+pub(crate) struct Group {
     processes: Vec<launch::Server>,
     /// The processes' addresses, as kvblaster's command line names them.
     pub targets: Vec<String>,
@@ -63,7 +63,7 @@ struct Launch {
 
 /// The CPUs and network cards that an experiment may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'p> {
+pub(crate) struct Place<'p> {
     /// CPUs reserved for the servers.
     pub cpus: &'p [usize],
     /// The pairs of network cards (`--interface`).
@@ -72,8 +72,7 @@ pub struct Place<'p> {
 
 impl Way {
     /// True if the requests take the link between two network namespaces.
-    #[must_use]
-    pub fn is_linked(self) -> bool {
+    pub(crate) fn is_linked(self) -> bool {
         !matches!(self, Way::Tcp | Way::Unix | Way::Udp)
     }
 
@@ -92,11 +91,9 @@ impl Way {
     }
 }
 
-/// Checks that the machine meets a need. `cards` are the network cards of `--interface`.
-///
-/// # Errors
-/// The machine does not meet the need; the error says why.
-pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
+/// Checks that the machine meets a need. `cards` are the network cards of `--interface`. Fails if
+/// the machine does not meet the need; the error says why.
+pub(crate) fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
     let found = match need {
         Need::Root if rustix::process::geteuid().is_root() => return Ok(()),
         Need::Root => "network namespaces and AF_XDP need root",
@@ -128,11 +125,9 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
 
 impl Group {
     /// Starts a server's processes on the servers' CPUs, and waits until they answer. The caller
-    /// has checked the server's needs.
-    ///
-    /// # Errors
-    /// A program is not there, or a process does not start.
-    pub fn start(
+    /// has checked the server's needs. Fails if a program is not there, or a process does not
+    /// start.
+    pub(crate) fn start(
         server: &Server,
         at: &At,
         cpus: &[usize],
@@ -184,11 +179,13 @@ impl Group {
     }
 
     /// Returns the link that a server needs at one point, with the queues and the settings that the
-    /// experiment requests. `None` if the server is not reached over a link.
-    ///
-    /// # Errors
-    /// The link cannot be made.
-    pub fn link(server: &Server, at: &At, place: Place<'_>) -> Result<Option<Link>, ServerError> {
+    /// experiment requests. `None` if the server is not reached over a link. Fails if the link
+    /// cannot be made.
+    pub(crate) fn link(
+        server: &Server,
+        at: &At,
+        place: Place<'_>,
+    ) -> Result<Option<Link>, ServerError> {
         if !server.way.is_linked() {
             return Ok(None);
         }
@@ -202,8 +199,7 @@ impl Group {
     }
 
     /// The processes' ids.
-    #[must_use]
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(launch::Server::pid).collect()
     }
 }

@@ -47,20 +47,17 @@ pub struct ScheduleError(String, &'static str);
 
 impl Schedule {
     /// The length of the whole schedule.
-    #[must_use]
-    pub fn total(&self) -> Duration {
+    pub(crate) fn total(&self) -> Duration {
         self.settle + self.report * self.reports
     }
 
     /// The end of an epoch, as the time since the start of the schedule.
-    #[must_use]
-    pub fn end_of(&self, epoch: u32) -> Duration {
+    pub(crate) fn end_of(&self, epoch: u32) -> Duration {
         self.settle + self.report * epoch.min(self.reports)
     }
 
     /// True if an epoch is reported.
-    #[must_use]
-    pub fn is_reported(&self, epoch: u32) -> bool {
+    pub(crate) fn is_reported(&self, epoch: u32) -> bool {
         (1..=self.reports).contains(&epoch)
     }
 }
@@ -106,8 +103,7 @@ impl fmt::Display for Schedule {
 }
 
 /// Parses a time (`10s`, `1.5ms`, `2m`, `1h`, or seconds); `None` if invalid or above a week.
-#[must_use]
-pub fn span(text: &str) -> Option<Duration> {
+pub(crate) fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
     let at = text.find(|one: char| !one.is_ascii_digit() && one != '.').unwrap_or(text.len());
     let (figure, unit) = text.split_at(at);
@@ -182,8 +178,7 @@ impl MergedTally {
 
 impl Collector {
     /// Returns a collector for `threads` threads, each of which hands over one tally per epoch.
-    #[must_use]
-    pub fn new(threads: u32) -> Collector {
+    pub(crate) fn new(threads: u32) -> Collector {
         Collector { threads, open: Vec::new() }
     }
 
@@ -208,8 +203,7 @@ impl Collector {
     }
 
     /// The epochs for which tallies are missing because the run was stopped, in ascending order.
-    #[must_use]
-    pub fn rest(mut self) -> Vec<(u32, MergedTally)> {
+    pub(crate) fn rest(mut self) -> Vec<(u32, MergedTally)> {
         self.open.sort_by_key(|open| open.epoch);
         self.open.into_iter().map(|open| (open.epoch, open.merged)).collect()
     }

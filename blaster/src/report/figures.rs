@@ -21,8 +21,7 @@ const POINTS_A_DECADE: u32 = 8;
 const DECADES_MAX: u32 = 9;
 
 /// Returns all charts as HTML.
-#[must_use]
-pub fn all(entries: &[Entry]) -> Vec<String> {
+pub(crate) fn all(entries: &[Entry]) -> Vec<String> {
     vec![
         curve(entries, "curve-p99", "99th percentile against throughput", |point| {
             point.p99_ns.map(|ns| ns as f64)

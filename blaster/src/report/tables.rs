@@ -145,8 +145,7 @@ fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
 }
 
 /// Returns the table of the main figures, with a column for each result.
-#[must_use]
-pub fn glance(entries: &[Entry]) -> String {
+pub(crate) fn glance(entries: &[Entry]) -> String {
     let measured: Vec<(&Entry, &Interval)> =
         entries.iter().filter_map(|entry| Some((entry, entry.result.merged.as_ref()?))).collect();
     if measured.is_empty() {
@@ -170,8 +169,7 @@ pub fn glance(entries: &[Entry]) -> String {
 }
 
 /// Returns the table of capacities, with a row for each objective of each result.
-#[must_use]
-pub fn capacities(entries: &[Entry]) -> String {
+pub(crate) fn capacities(entries: &[Entry]) -> String {
     let mut table = Table::new(&["run", "capacity", "objective", "requests/s", "limit", "rounds"]);
     for entry in entries {
         for capacity in entry.result.search.iter().flat_map(|search| &search.capacities) {
@@ -214,8 +212,7 @@ fn limit(capacity: &Capacity) -> &'static str {
 }
 
 /// Returns the table of counts and times, with a row for each type of request of each result.
-#[must_use]
-pub fn types(entries: &[Entry]) -> String {
+pub(crate) fn types(entries: &[Entry]) -> String {
     let head = [
         "run",
         "type",
@@ -289,8 +286,7 @@ fn verb_cells(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
 }
 
 /// Returns the table of CPU use, with a row for each CPU of each result.
-#[must_use]
-pub fn processors(entries: &[Entry]) -> String {
+pub(crate) fn processors(entries: &[Entry]) -> String {
     let mut table = Table::new(&[
         "run", "CPU", "usr %", "nice", "sys", "iowait", "irq", "softirq", "steal", "idle",
     ]);
@@ -309,8 +305,7 @@ pub fn processors(entries: &[Entry]) -> String {
 }
 
 /// Returns the table of the results' manifests, with a row for each field. Differences are marked.
-#[must_use]
-pub fn manifests(entries: &[Entry]) -> String {
+pub(crate) fn manifests(entries: &[Entry]) -> String {
     let head: Vec<&str> =
         std::iter::once("field").chain(entries.iter().map(|entry| entry.name.as_str())).collect();
     let mut table = Table::new(&head);

@@ -17,7 +17,7 @@ const DIVISOR: f64 = 1e6;
 
 /// The kind of times in a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Times from the moment at which a request was due.
     Response,
     /// Times from the moment at which a request was sent.

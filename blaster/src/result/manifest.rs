@@ -98,8 +98,7 @@ impl Manifest {
 }
 
 /// Formats a moment in UTC as in RFC 3339.
-#[must_use]
-pub fn utc(unix_s: u64) -> String {
+pub(crate) fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
     // Days since 1 March 0000 (Howard Hinnant, "chrono-compatible low-level date algorithms").
     let days = days + 719_468;

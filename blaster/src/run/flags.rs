@@ -5,7 +5,7 @@
 //! come from the table `SETTINGS`; their values are applied, in their order on the command line, to
 //! the workload that `--workload` names.
 
-pub use super::crowd::CrowdFlags;
+pub(crate) use super::crowd::CrowdFlags;
 use super::plan::{ASKED, Capacity, DRIVEN, MEASURED, Plan, VALID};
 use crate::flags::given::CliOption;
 use crate::measure::objective::{Objective, ObjectiveError};

@@ -81,7 +81,7 @@ impl Point {
 }
 
 /// A row of the printed curve: trials at nearly the same rate.
-pub type Row<'f> = Vec<&'f Point>;
+pub(crate) type Row<'f> = Vec<&'f Point>;
 
 /// Factors between rates that share a row. `rows` uses the first factor that gives few rows.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];

@@ -59,8 +59,7 @@ impl Workload {
     }
 
     /// Returns all settings as TOML for a manifest. Reading the TOML gives the same workload.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
+    pub(crate) fn to_toml(&self) -> String {
         let mut text = String::new();
         for setting in &SETTINGS {
             let Some(value) = (setting.get)(self) else { continue };

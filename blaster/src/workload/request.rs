@@ -63,8 +63,7 @@ pub struct WorkloadRequest {
 
 impl WorkloadRequest {
     /// Returns an empty request, which `Stream::next` fills.
-    #[must_use]
-    pub fn new() -> WorkloadRequest {
+    pub(crate) fn new() -> WorkloadRequest {
         WorkloadRequest { verb: Verb::Get, keys: Vec::new(), value_bytes: 0, exptime_s: 0 }
     }
 }
