@@ -223,7 +223,7 @@ pub enum DriveError {
     Pin(usize, io::Error),
     /// A system call failed.
     #[error("{0}")]
-    System(io::Error),
+    System(#[from] io::Error),
 }
 
 impl Drive {

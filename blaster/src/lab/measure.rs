@@ -264,7 +264,7 @@ fn driven(
                 None => run::run(plan),
             }
         }
-        _ => Err(RunError::CutShort(format!("{text}: the command is neither run nor capacity"))),
+        _ => Err(RunError::Failed(format!("{text}: the command is neither run nor capacity"))),
     };
     let on_own_cpus = || on_cpus(site.client_cpus, act);
     let result = match site.link {

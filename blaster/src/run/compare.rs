@@ -20,7 +20,6 @@ use super::flags::{AssertFlags, OutFlags, PaceFlags};
 use super::judge::{GONE, judged};
 use super::live::Live;
 use super::prepare::{has_cpus, prepare_context};
-use super::servers::ServersError;
 use super::{items, live, record};
 use crate::flags::given::CliOption;
 use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
@@ -279,7 +278,7 @@ fn rounds(
             all.iter().flat_map(|one| one.remarks.iter().map(move |remark| (one, remark)));
         let cut_short = remarks.find(|(_, remark)| remark.rule == "cut-short");
         return Err(cut_short.map_or(RunError::Stopped.into(), |(one, remark)| {
-            CompareError::Run(one.named(), RunError::CutShort(remark.sentence.clone()))
+            CompareError::Run(one.named(), RunError::Failed(remark.sentence.clone()))
         }));
     }
     Ok((rounds, failed))
@@ -338,7 +337,7 @@ fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
         return Ok(());
     }
     let target = target::parse(name, plan.run.family());
-    let target = target.map_err(|error| RunError::Servers(ServersError::Target(error)))?;
+    let target = target.map_err(RunError::failed)?;
     let strays = |pid| Some((pid, record::strays(pid, &plan.server_cpus)?));
     match owner::owners(&target.place).into_iter().find_map(strays) {
         Some((pid, may)) => Err(CompareError::Free(name.to_owned(), pid, may)),

@@ -195,7 +195,7 @@ impl WorkerGroup for Threads {
             };
             why = why.or(failed);
         }
-        (self.tallies.try_iter().map(handed).collect(), why.map(RunError::Drive))
+        (self.tallies.try_iter().map(handed).collect(), why.map(RunError::failed))
     }
 }
 
