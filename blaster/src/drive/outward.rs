@@ -209,11 +209,11 @@ impl Outward {
             return;
         }
         for line in std::mem::take(&mut state.feedback.closed) {
-            state.score.disconnected();
+            state.score.tally.disconnects += 1;
             self.reopen(line, clock.now_ns(), state, receiver);
         }
         for line in std::mem::take(&mut state.feedback.broken) {
-            state.score.disconnected();
+            state.score.tally.disconnects += 1;
             self.lines[line as usize].mark_broken(clock.now_ns());
         }
         let mut fills = std::mem::take(&mut state.feedback.fills);
@@ -254,7 +254,7 @@ impl Outward {
             return;
         };
         state.score.sent(Verb::Set, 1, now_ns, now_ns);
-        state.score.sent_bytes(bytes);
+        state.score.tally.sent_bytes += bytes as u64;
         receiver.sent(line, &sent, &[], state);
         self.mark_dirty(line);
     }
@@ -302,7 +302,7 @@ impl Outward {
                 }
                 self.is_stuck = false;
                 if self.is_behind {
-                    state.score.held_back();
+                    state.score.tally.held_back += 1;
                 }
             }
         }
@@ -437,7 +437,7 @@ impl Outward {
             let flow = self.flows.next(target, first, &self.names, &mut self.key);
             let sent = at.send(part, flow, cause, 1, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
-            state.score.sent_bytes(bytes);
+            state.score.tally.sent_bytes += bytes as u64;
             receiver.sent(line, &sent, &self.request.keys, state);
             self.mark_dirty(line);
             self.churn(line, state, receiver);
@@ -487,7 +487,7 @@ impl Outward {
             let flow = self.flows.next(target, *first, &self.names, &mut self.key);
             let sent = at.send(part, flow, cause, count, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
-            state.score.sent_bytes(bytes);
+            state.score.tally.sent_bytes += bytes as u64;
             receiver.sent(line, &sent, keys, state);
             self.mark_dirty(line);
             self.churn(line, state, receiver);

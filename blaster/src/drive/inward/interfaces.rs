@@ -145,11 +145,11 @@ impl Inward {
                     match self.line_of(interface, own, from) {
                         Some(line) => {
                             self.take_datagrams(line, &mut of_line, now_ns, state);
-                            state.score.received(bytes);
+                            state.score.tally.received_bytes += bytes as u64;
                             self.close_if_idle(line, state);
                         }
                         None if queues.belongs_to_other_thread(own) => {
-                            of_line.for_each(|_| state.score.broken())
+                            of_line.for_each(|_| state.score.tally.broken += 1)
                         }
                         // Ignore the datagram: it answers a probe, is for a closed line, or is not
                         // from a target.
