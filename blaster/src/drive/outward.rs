@@ -162,7 +162,7 @@ impl Outward {
             flows: Flows::new(&drive.steering, drive.thread),
             first_connection: drive.first_connection.0,
             churn_requests: drive.churn_requests,
-            request: WorkloadRequest::new(),
+            request: WorkloadRequest::default(),
             picks: Picks::new(),
             request_state: RequestState::NotDrawn,
             has_own: drive.mode == Mode::Traffic && drive.workload.per_connection(),
@@ -286,7 +286,7 @@ impl Outward {
                 if self.request_state == RequestState::NotDrawn && !self.draw() {
                     return Ok(());
                 }
-                let due_ns = self.departures.due_ns();
+                let due_ns = self.departures.due_ns;
                 if due_ns > now_ns {
                     self.is_behind = false;
                     return Ok(());
@@ -551,7 +551,7 @@ impl Outward {
         is_waiting.then(|| match self.request_state {
             // The last turn stopped after `TURN_MAX` requests, so more requests may be due already.
             RequestState::NotDrawn => 0,
-            RequestState::Drawn | RequestState::Due => self.departures.due_ns(),
+            RequestState::Drawn | RequestState::Due => self.departures.due_ns,
         })
     }
 

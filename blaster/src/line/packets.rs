@@ -98,9 +98,11 @@ struct Source {
 /// A connection that bypasses the kernel's network stack.
 #[derive(Debug)]
 pub(crate) struct Packets {
-    queues: Arc<Queues>,
+    /// The queues of the connection's thread.
+    pub(crate) queues: Arc<Queues>,
     source: Source,
-    target: SocketAddr,
+    /// The address of the server.
+    pub(crate) target: SocketAddr,
     to: Peer,
     _interface: Arc<Interface>,
 }
@@ -177,22 +179,10 @@ impl Packets {
         }
     }
 
-    /// The queues of the connection's thread.
-    #[inline]
-    pub(crate) fn queues(&self) -> &Arc<Queues> {
-        &self.queues
-    }
-
     /// The source port of the connection.
     #[inline]
     pub(crate) fn port(&self) -> u16 {
         self.source.port
-    }
-
-    /// The address of the server.
-    #[inline]
-    pub(crate) fn target(&self) -> SocketAddr {
-        self.target
     }
 
     /// Moves `batch` to the queue, from which `Queues::post` sends it. Returns false if the queue

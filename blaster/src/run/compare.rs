@@ -114,9 +114,10 @@ impl Plan {
         match self.run.targets.len() + self.starts.len() {
             0 | 1 => Err("at least two servers are needed: give targets or --start".to_owned()),
             2..=SERVERS_MAX => {
-                self.paced.give(&mut self.run);
+                self.run.rate_per_s = self.paced.rate_per_s;
+                self.run.depth = self.paced.depth;
                 self.asserted.give(&mut self.run);
-                self.kept.give(&mut self.run);
+                self.run.out.clone_from(&self.kept.out);
                 self.run.finish(given)
             }
             _ => Err(format!("at most {SERVERS_MAX} servers can be compared")),

@@ -38,7 +38,7 @@ const SETTING: &str = "Settings of the workload (in a TOML file: NAME = VALUE)";
 pub(super) const VALID: &str = "valid";
 
 /// The plan of one run. Its flags belong to all subcommands that send requests. Flags of only some
-/// subcommands are in the groups below, whose functions copy the values into the plan.
+/// subcommands are in the groups below, whose values are copied into the plan.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help::lists(), args = settings())]
 pub struct Plan {

@@ -24,7 +24,7 @@ pub(crate) fn trace(
         return Err(wrong(why));
     }
     let mut stream = Stream::new(&Arc::new(workload.clone()), seed, 0, 1);
-    let (mut request, mut keys) = (WorkloadRequest::new(), Vec::new());
+    let (mut request, mut keys) = (WorkloadRequest::default(), Vec::new());
     for _ in 0..requests {
         // A workload that replays a trace may end.
         if !stream.next(&mut request) {

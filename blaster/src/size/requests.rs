@@ -42,7 +42,7 @@ impl Requests<'_> {
         let all = self.connections;
         let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(0..all, all);
         let mut connections = (0..self.connections as usize).cycle();
-        let (mut drawn, mut at_ns, mut key, mut added_ms) = (WorkloadRequest::new(), 0, 0, 0);
+        let (mut drawn, mut at_ns, mut key, mut added_ms) = (WorkloadRequest::default(), 0, 0, 0);
         let mean_ns = 1e9 / self.rate_per_s;
         let requests = std::iter::from_fn(move || {
             while key >= drawn.keys.len() {
@@ -84,7 +84,7 @@ impl Requests<'_> {
             ..self.stored(key)
         };
         let request = match drawn.verb {
-            Verb::Get if self.workload.cache_aside() => {
+            Verb::Get if self.workload.cache_aside => {
                 Request { operation: Operation::Fetch, ..self.stored(key) }
             }
             Verb::Get => Request { operation: Operation::Get, ..written },

@@ -50,7 +50,8 @@ pub struct Workload {
     pub(super) gap: Gap,
     pub(super) gap_sampler: GapSampler,
     pub(super) ttl: SampledLaw,
-    pub(super) cache_aside: bool,
+    /// True if, after a miss, a SET stores the missed key.
+    pub(crate) cache_aside: bool,
     pub(super) trace: Option<Arc<Replay>>,
     pub(super) trace_requests: u64,
     pub(super) trace_loops: u64,
@@ -145,11 +146,6 @@ impl Workload {
 
     pub(crate) fn per_agent(&self) -> bool {
         self.keys_per == KeysPer::Agent
-    }
-
-    /// True if, after a miss, a SET stores the missed key.
-    pub(crate) fn cache_aside(&self) -> bool {
-        self.cache_aside
     }
 
     /// The share of each verb in the requests, in the order of `VERBS`. `None` if a trace records

@@ -57,7 +57,7 @@ impl Interfaces {
         epoll: &Epoll,
         calls: &Calls,
     ) -> io::Result<()> {
-        let queues = packets.queues();
+        let queues = &packets.queues;
         let at = self.all.iter().position(|interface| Arc::ptr_eq(&interface.queues, queues));
         let at = match at {
             Some(at) => at,
@@ -170,7 +170,7 @@ impl Inward {
         let line = *interface.lines.get(interface.queues.port_index(own)?)?;
         match &self.lines.get(line as usize)?.socket {
             Some(Socket::Packets(packets)) => {
-                let is_its = packets.port() == own && Some(packets.target()) == from;
+                let is_its = packets.port() == own && Some(packets.target) == from;
                 is_its.then_some(line)
             }
             _ => None,

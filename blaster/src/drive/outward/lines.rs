@@ -236,9 +236,9 @@ impl Outward {
         receiver: &mut impl ReceivingHalf,
     ) {
         if let Socket::Packets(packets) = &socket
-            && !self.queues.iter().any(|queues| Arc::ptr_eq(queues, packets.queues()))
+            && !self.queues.iter().any(|queues| Arc::ptr_eq(queues, &packets.queues))
         {
-            self.queues.push(Arc::clone(packets.queues()));
+            self.queues.push(Arc::clone(&packets.queues));
         }
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
@@ -346,7 +346,7 @@ impl Outward {
             && self.is_behind
             && (self.request_state != RequestState::NotDrawn || self.draw())
         {
-            if self.departures.due_ns() > late_ns {
+            if self.departures.due_ns > late_ns {
                 return;
             }
             if self.request_state == RequestState::Drawn {

@@ -119,7 +119,7 @@ impl Threads {
             timeout: task.timeout,
             churn_requests: task.churn_requests,
             verify: task.verify,
-            fill_on_miss: context.workload.cache_aside(),
+            fill_on_miss: context.workload.cache_aside,
             gso: task.gso,
             steering: context.servers.steering.clone(),
             spin: task.spin,
