@@ -127,10 +127,8 @@ impl RunResult {
         if let Some(search) = &self.search {
             put(&folder.join("curve.csv"), csv::curve(&search.curve).as_bytes())?;
         }
-        for (name, times) in
-            [("response.hlog", logs::Kind::Response), ("service.hlog", logs::Kind::Service)]
-        {
-            put(&folder.join(name), &logs::log(self, times)?)?;
+        for log in logs::LOGS {
+            put(&folder.join(log.0), &logs::log(self, log)?)?;
         }
         // `result.json` comes last, so a folder that has it also has the other files.
         put(&path, json.as_bytes())

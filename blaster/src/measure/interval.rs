@@ -30,7 +30,6 @@ pub struct Interval {
     /// The requested rate; `None` in a closed loop.
     pub asked_per_s: Option<f64>,
     /// The rate at which a null server answers the same traffic, if measured.
-    #[serde(default)]
     pub reflected_per_s: Option<f64>,
     /// The share of time for which the busiest driving thread was on a CPU.
     pub busiest: f64,

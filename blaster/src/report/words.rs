@@ -10,37 +10,35 @@ use crate::words::{grouped, size, whole};
 
 /// Escapes text for HTML and SVG, including quoted attributes.
 pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(one),
-            // Other control characters may move the cursor or change the writing direction.
-            one if one.is_control() => out.push('\u{fffd}'),
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            one => out.push(one),
-        }
-    }
-    out
+    escaped_but(text, |one, out| match one {
+        '"' => out.push_str("&quot;"),
+        '\'' => out.push_str("&#39;"),
+        one => out.push(one),
+    })
 }
 
 /// Escapes text for a paragraph or a table's cell of Markdown.
 pub(crate) fn escaped_markdown(text: &str) -> String {
+    escaped_but(text, |one, out| match one {
+        '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => out.extend(['\\', one]),
+        '\t' => out.push('\u{fffd}'),
+        one => out.push(one),
+    })
+}
+
+/// Escapes what both forms escape; `rest` adds each other character.
+fn escaped_but(text: &str, rest: fn(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     for one in text.chars() {
         match one {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => out.extend(['\\', one]),
-            '\n' => out.push(one),
+            '\n' | '\t' => rest(one, &mut out),
+            // Other control characters may move the cursor or change the writing direction.
             one if one.is_control() => out.push('\u{fffd}'),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            one => out.push(one),
+            one => rest(one, &mut out),
         }
     }
     out

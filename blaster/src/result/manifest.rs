@@ -68,10 +68,8 @@ pub struct TargetRecord {
     /// The command line of the server's first process.
     pub command_line: Option<String>,
     /// The CPUs that the first process may run on, such as `0-3,8`.
-    #[serde(default)]
     pub cpus: Option<String>,
     /// The interface of this machine through which the server is reached; `None` without a network.
-    #[serde(default)]
     pub interface: Option<String>,
 }
 

@@ -19,12 +19,10 @@ pub struct Point {
     pub achieved_per_s: f64,
     /// The shortest response time. A response time is counted from the time when its request was
     /// due.
-    #[serde(default)]
     pub min_ns: Option<u64>,
     /// The mean response time.
     pub mean_ns: Option<f64>,
     /// The standard deviation of the response times.
-    #[serde(default)]
     pub sd_ns: Option<f64>,
     /// The median response time.
     pub p50_ns: Option<u64>,

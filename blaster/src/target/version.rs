@@ -36,16 +36,12 @@ pub(crate) struct ServerInfo {
     /// Bytes that the server may use for items.
     pub limit_bytes: Option<u64>,
     /// The server's process id on its machine.
-    #[serde(default)]
     pub pid: Option<u64>,
     /// Seconds since the server was started.
-    #[serde(default)]
     pub uptime_s: Option<u64>,
     /// Number of items that the server holds.
-    #[serde(default)]
     pub items: Option<u64>,
     /// Bytes of the items that the server holds.
-    #[serde(default)]
     pub items_bytes: Option<u64>,
 }
 
