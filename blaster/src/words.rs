@@ -24,6 +24,9 @@ pub(crate) fn time_or_dash(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
 
+/// An error that nothing but its text tells apart from other errors.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 pub(crate) fn ns(span: Duration) -> u64 {
     u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -16,11 +16,6 @@ use std::path::Path;
 /// The names of two network cards that a cable joins: kvblaster's card, then the servers' card.
 pub(crate) type Pair = [String; 2];
 
-/// The reason why the lab cannot use the cards.
-#[derive(Debug, thiserror::Error)]
-#[error("--interface: {0}")]
-pub struct CardError(String);
-
 /// The maximum number of pairs of cards.
 pub(crate) const PAIRS_MAX: usize = 16;
 /// The maximum length of an interface's name in bytes: IFNAMSIZ without the final zero.
@@ -43,8 +38,8 @@ pub(crate) fn pair(text: &str) -> Result<Pair, String> {
 /// Checks that the lab can use the cards. Fails if there are too many pairs; a card is named twice,
 /// does not exist, is no Ethernet interface, or belongs to a bridge or bond; or this process is not
 /// root.
-pub(crate) fn check(pairs: &[Pair]) -> Result<(), CardError> {
-    let refused = |why: String| Err(CardError(why));
+pub(crate) fn check(pairs: &[Pair]) -> Result<(), String> {
+    let refused = |why: String| Err(format!("--interface: {why}"));
     if pairs.len() > PAIRS_MAX {
         return refused(format!("give at most {PAIRS_MAX} pairs of network cards"));
     }

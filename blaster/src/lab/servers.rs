@@ -8,7 +8,7 @@
 
 use super::card::{self, Pair};
 use super::experiment::{Need, Program, Server, Way};
-use super::installed::{ServerError, lacking_of, located, traces, version};
+use super::installed::{MeasureError, lacking_of, located, traces, version};
 use super::link::{self, Link, Shape, WIRES_MAX, far_address};
 use super::points::At;
 use super::tuning::Tuning;
@@ -32,7 +32,7 @@ const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 const LOOPBACK: &str = "127.0.0.1";
 
 /// A server's running processes.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Group {
     processes: Vec<launch::Server>,
     /// The processes' addresses, as kvblaster's command line names them.
@@ -93,7 +93,7 @@ impl Way {
 
 /// Checks that the machine meets a need. `cards` are the network cards of `--interface`. Fails if
 /// the machine does not meet the need; the error says why.
-pub(crate) fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
+pub(crate) fn check(need: Need, cards: &[Pair]) -> Result<(), MeasureError> {
     let found = match need {
         Need::Root if rustix::process::geteuid().is_root() => return Ok(()),
         Need::Root => "network namespaces and AF_XDP need root",
@@ -132,16 +132,10 @@ impl Group {
         at: &At,
         cpus: &[usize],
         link: Option<&Link>,
-    ) -> Result<Group, ServerError> {
+    ) -> Result<Group, MeasureError> {
         let launch = Launch::new(server, at, link)?;
         let settings = link.map_or(Vec::new(), |link| link.settings.clone());
-        let mut group = Group {
-            processes: Vec::new(),
-            targets: Vec::new(),
-            stream_targets: Vec::new(),
-            version: String::new(),
-            commands: Vec::new(),
-        };
+        let mut group = Group::default();
         for nth in 0..launch.instances {
             let own = launch.cpus_of(nth, cpus);
             let words = launch.words(nth);
@@ -185,7 +179,7 @@ impl Group {
         server: &Server,
         at: &At,
         place: Place<'_>,
-    ) -> Result<Option<Link>, ServerError> {
+    ) -> Result<Option<Link>, MeasureError> {
         if !server.way.is_linked() {
             return Ok(None);
         }
@@ -205,14 +199,14 @@ impl Group {
 }
 
 /// Parses a number of an experiment, which must be above 0.
-pub(super) fn number(name: &str, text: &str, at: &At) -> Result<usize, ServerError> {
+pub(super) fn number(name: &str, text: &str, at: &At) -> Result<usize, MeasureError> {
     let text = at.resolve(text).map_err(lacking_of)?;
     let number = text.trim().parse::<usize>().ok().filter(|number| *number > 0);
     number.ok_or_else(|| lacking_of(format!("{name}: {text} is no number above 0")))
 }
 
 /// Returns the shape of the link that a server needs at one point.
-fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError> {
+fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, MeasureError> {
     let number = |name: &str, text: &str| number(name, text, at);
     let wires = number("wires", &server.wires)?;
     if wires > WIRES_MAX {
@@ -235,7 +229,7 @@ fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError>
 }
 
 /// Returns the settings of the link that a server needs at one point.
-fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerError> {
+fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, MeasureError> {
     let cpus = |name: &str, text: &str| {
         let text = at.resolve(text).map_err(lacking_of)?;
         match text.trim() {
@@ -269,7 +263,7 @@ fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
 }
 
 impl Launch {
-    fn new(server: &Server, at: &At, link: Option<&Link>) -> Result<Launch, ServerError> {
+    fn new(server: &Server, at: &At, link: Option<&Link>) -> Result<Launch, MeasureError> {
         let resolved = |text: &str| at.resolve(text).map_err(lacking_of);
         let number = |name: &str, text: &str| number(name, text, at);
         let instances = number("instances", &server.instances)?;
@@ -283,7 +277,7 @@ impl Launch {
             return Err(lacking_of(why.to_owned()));
         }
         let is_yes =
-            |text: &str| Ok::<_, ServerError>(matches!(resolved(text)?.trim(), "yes" | "true"));
+            |text: &str| Ok::<_, MeasureError>(matches!(resolved(text)?.trim(), "yes" | "true"));
         Ok(Launch {
             program: server.program,
             path: server.program.path()?,
