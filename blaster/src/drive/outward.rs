@@ -548,7 +548,7 @@ impl Outward {
     /// or if the next request has to wait for an answer or a connection.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
-        is_waiting.then(|| match self.request_state {
+        is_waiting.then_some(match self.request_state {
             // The last turn stopped after `TURN_MAX` requests, so more requests may be due already.
             RequestState::NotDrawn => 0,
             RequestState::Drawn | RequestState::Due => self.departures.due_ns,

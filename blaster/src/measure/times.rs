@@ -65,6 +65,12 @@ impl Times {
         self.0.as_ref().map_or(0, Histogram::len)
     }
 
+    /// True if no time was counted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// The mean. `None` without times.
     #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
