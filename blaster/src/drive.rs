@@ -17,7 +17,7 @@
 mod clock;
 mod departures;
 mod inward;
-pub mod live_counts;
+pub(crate) mod live_counts;
 mod messages;
 mod outward;
 mod pending;

@@ -11,7 +11,7 @@
 //! last value counts, except for flags whose values form a list.
 
 pub mod exit;
-pub mod given;
+pub(crate) mod given;
 pub mod pages;
 
 use crate::{lab, reflect, report, run, simulate, size};

@@ -9,27 +9,27 @@
 //! machine cannot measure a point, the report gives the reason.
 //! Source: the documents that `experiment::Document` lists.
 
-pub mod card;
+pub(crate) mod card;
 mod check;
-pub mod claims;
+pub(crate) mod claims;
 mod command_line;
-pub mod estimate;
-pub mod experiment;
+pub(crate) mod estimate;
+pub(crate) mod experiment;
 pub mod figures;
-pub mod flags;
+pub(crate) mod flags;
 mod installed;
 pub mod library;
-pub mod link;
-pub mod measure;
+pub(crate) mod link;
+pub(crate) mod measure;
 mod namespace;
-pub mod points;
-pub mod profile;
+pub(crate) mod points;
+pub(crate) mod profile;
 mod proxy;
 pub mod record;
-pub mod report;
+pub(crate) mod report;
 mod resident;
-pub mod rounds;
-pub mod servers;
+pub(crate) mod rounds;
+pub(crate) mod servers;
 mod simulated;
-pub mod tuning;
+pub(crate) mod tuning;
 mod verbs;

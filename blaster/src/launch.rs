@@ -39,37 +39,8 @@ const WORDS_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The reason why a server could not be started.
 #[derive(Debug, thiserror::Error)]
-pub enum LaunchError {
-    /// The command contains no placeholder for the address to listen on.
-    #[error(
-        "{0}: the command must contain {PORT} or {SOCKET} where it names the port or the socket"
-    )]
-    NoAddress(String),
-    /// A system call failed.
-    #[error("{0}: {1}")]
-    System(String, #[source] io::Error),
-    /// The server ended before it answered.
-    #[error("{0}: the server ended before it answered ({1}); its output: {2}")]
-    Ended(String, ExitStatus, String),
-    /// The server left its process group, so kvblaster cannot pause the server.
-    #[error(
-        "{0}: kvblaster cannot pause the server, because the server left its process group: start \
-         it without setsid and not as a daemon"
-    )]
-    Escaped(String),
-    /// Another process answers at the server's address.
-    #[error(
-        "{0}: another process ({2}) answers at the server's address {1}: stop that process, or \
-         choose another address"
-    )]
-    Taken(String, String, u32),
-    /// The server does not answer.
-    #[error(
-        "{0}: the server did not answer within {time} s; its output: {1}",
-        time = PATIENCE.as_secs()
-    )]
-    Silent(String, String),
-}
+#[error("{0}")]
+pub struct LaunchError(String);
 
 /// A running server.
 #[derive(Debug)]
@@ -110,7 +81,8 @@ pub(crate) fn exec_text(command: &str) -> String {
 pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let name = words.join(" ");
-    let failed = |error| LaunchError::System(name.clone(), error);
+    let wrong = |why: &str| LaunchError(format!("{name}: {why}"));
+    let failed = |error: io::Error| wrong(&error.to_string());
     // Relaxed: the numbers only have to differ.
     let nth = SOCKETS.fetch_add(1, Ordering::Relaxed);
     let socket = format!("kvblaster-{}-{nth}.sock", std::process::id());
@@ -119,7 +91,11 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let target = match [PORT, SOCKET].map(|place| name.contains(place)) {
         [true, _] => format!("127.0.0.1:{port}"),
         [_, true] => format!("unix:{}", socket.display()),
-        _ => return Err(LaunchError::NoAddress(name)),
+        _ => {
+            return Err(wrong(&format!(
+                "the command must contain {PORT} or {SOCKET} where it names the port or the socket"
+            )));
+        }
     };
     let placed = |word: &String| {
         word.replace(PORT, &port.to_string()).replace(SOCKET, &socket.to_string_lossy())
@@ -138,11 +114,18 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     let mut server = Server { child, guard, socket, words, target, version: None };
     let target = server.wait(&name)?;
     if !server.has(server.pid()) {
-        return Err(LaunchError::Escaped(name));
+        return Err(wrong(
+            "kvblaster cannot pause the server, because the server left its process group: start \
+             it without setsid and not as a daemon",
+        ));
     }
     // `owners` omits processes that this process may not inspect, so such processes go unnoticed.
     match owner::owners(&target.place).into_iter().find(|pid| !server.has(*pid)) {
-        Some(other) => Err(LaunchError::Taken(name, server.target.clone(), other)),
+        Some(other) => Err(wrong(&format!(
+            "another process ({other}) answers at the server's address {}: stop that process, or \
+             choose another address",
+            server.target
+        ))),
         None => Ok(server),
     }
 }
@@ -178,11 +161,12 @@ impl Server {
     }
 
     /// Waits up to `patience` for the server to end. Returns the server's exit status and the end
-    /// of its output, or `None` if the server still runs.
-    ///
-    /// # Errors
-    /// The system call that waits for the process fails.
-    pub fn wait_for_end(&mut self, patience: Duration) -> io::Result<Option<(ExitStatus, String)>> {
+    /// of its output, or `None` if the server still runs. Fails if the system call that waits for
+    /// the process fails.
+    pub(crate) fn wait_for_end(
+        &mut self,
+        patience: Duration,
+    ) -> io::Result<Option<(ExitStatus, String)>> {
         let status = status_within(&mut self.child, patience)?;
         Ok(status.map(|status| (status, self.kill_and_read())))
     }
@@ -190,13 +174,16 @@ impl Server {
     /// Waits until the server answers in any protocol, and returns the target.
     fn wait(&mut self, name: &str) -> Result<Target, LaunchError> {
         let start = Instant::now();
-        let failed = |error| LaunchError::System(name.to_owned(), error);
+        let wrong = |why: String| LaunchError(format!("{name}: {why}"));
+        let failed = |error: io::Error| wrong(error.to_string());
         let target = target::parse(&self.target, Family::Any).map_err(io::Error::other);
         let target = target.map_err(failed)?;
         loop {
             let info = version::query(&target, false);
             if let Some((status, output)) = self.wait_for_end(Duration::ZERO).map_err(failed)? {
-                return Err(LaunchError::Ended(name.to_owned(), status, output));
+                return Err(wrong(format!(
+                    "the server ended before it answered ({status}); its output: {output}"
+                )));
             }
             if let Ok(info) = info {
                 self.version = info.version;
@@ -210,7 +197,11 @@ impl Server {
                 return Ok(target);
             }
             if start.elapsed() > PATIENCE {
-                return Err(LaunchError::Silent(name.to_owned(), self.kill_and_read()));
+                return Err(wrong(format!(
+                    "the server did not answer within {} s; its output: {}",
+                    PATIENCE.as_secs(),
+                    self.kill_and_read()
+                )));
             }
             std::thread::sleep(LOOK);
         }
@@ -269,11 +260,8 @@ fn last_words(mut reader: PipeReader) -> io::Result<mpsc::Receiver<String>> {
 }
 
 /// Pins this thread to `cpus` while it runs `act`, unless `cpus` is empty. Processes that `act`
-/// starts stay on these CPUs.
-///
-/// # Errors
-/// Fails if the thread is not allowed to run on these CPUs.
-pub fn on_cpus<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
+/// starts stay on these CPUs. Fails if the thread is not allowed to run on these CPUs.
+pub(crate) fn on_cpus<T>(cpus: &[usize], act: impl FnOnce() -> T) -> io::Result<T> {
     if cpus.is_empty() {
         return Ok(act());
     }

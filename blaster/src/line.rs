@@ -10,8 +10,8 @@
 //! Invariant: no function blocks. On each connection, at most `OUT_BYTES_MAX` bytes and one request
 //! wait to be sent. The two halves share one socket, so that they can run on different threads.
 
-pub mod datagram_batch;
-pub mod packets;
+pub(crate) mod datagram_batch;
+pub(crate) mod packets;
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -28,12 +28,12 @@ use crate::line::packets::Packets;
 use crate::target::{Bypass, Place};
 
 /// A socket with this number of waiting bytes takes no more requests.
-pub const OUT_BYTES_MAX: usize = 256 << 10;
+pub(crate) const OUT_BYTES_MAX: usize = 256 << 10;
 const OUT_DATAGRAMS_MAX: usize = 1024;
 
 /// A socket of any transport.
 #[derive(Clone, Debug)]
-pub enum Socket {
+pub(crate) enum Socket {
     /// TCP or a Unix stream.
     Stream(Arc<Stream>),
     /// memcached's protocol over UDP.
@@ -45,18 +45,15 @@ pub enum Socket {
 impl Socket {
     /// True if answers may be lost or may arrive in any order.
     #[inline]
-    #[must_use]
-    pub fn is_datagrams(&self) -> bool {
+    pub(crate) fn is_datagrams(&self) -> bool {
         !matches!(self, Socket::Stream(_))
     }
 
     /// Begins to connect. When `open` returns, a stream may still be connecting, but a UDP socket
     /// is connected. The closure `bypass` opens a connection that bypasses the kernel. `bypass` has
-    /// to know all targets that are reached through the same network interface.
-    ///
-    /// # Errors
-    /// The address cannot be reached, or the process has no file descriptors left.
-    pub fn open(
+    /// to know all targets that are reached through the same network interface. Fails if the
+    /// address cannot be reached, or the process has no file descriptors left.
+    pub(crate) fn open(
         place: &Place,
         bypass: impl FnOnce(&Bypass, SocketAddr) -> io::Result<Packets>,
     ) -> io::Result<Socket> {
@@ -73,16 +70,19 @@ impl Socket {
     }
 
     /// Makes a socket from a stream that is already connected and does not block.
-    #[must_use]
-    pub fn connected(stream: TcpStream) -> Socket {
+    pub(crate) fn connected(stream: TcpStream) -> Socket {
         Socket::Stream(Stream::from(OwnedFd::from(stream)).into())
     }
 
-    /// Adds the socket to `epoll`. A connection that bypasses the kernel is not added.
-    ///
-    /// # Errors
-    /// The same as those of `Epoll::add`.
-    pub fn watch(&self, epoll: &Epoll, token: u64, on: Interest, calls: &Calls) -> io::Result<()> {
+    /// Adds the socket to `epoll`. A connection that bypasses the kernel is not added. Fails as
+    /// `Epoll::add` does.
+    pub(crate) fn watch(
+        &self,
+        epoll: &Epoll,
+        token: u64,
+        on: Interest,
+        calls: &Calls,
+    ) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => epoll.add(stream, token, on, calls),
             Socket::Udp(socket) => epoll.add(socket, token, on, calls),
@@ -91,7 +91,7 @@ impl Socket {
     }
 
     /// Removes the socket from `epoll`.
-    pub fn forget(&self, epoll: &Epoll, calls: &Calls) {
+    pub(crate) fn forget(&self, epoll: &Epoll, calls: &Calls) {
         // An error means that the socket was not watched.
         let _ = match self {
             Socket::Stream(stream) => epoll.remove(stream, calls),
@@ -100,11 +100,8 @@ impl Socket {
         };
     }
 
-    /// Returns the result of the attempt to connect.
-    ///
-    /// # Errors
-    /// The connection could not be made.
-    pub fn outcome(&self) -> io::Result<()> {
+    /// Returns the result of the attempt to connect. Fails if the connection could not be made.
+    pub(crate) fn outcome(&self) -> io::Result<()> {
         match self {
             Socket::Stream(stream) => stream.outcome(),
             Socket::Udp(_) | Socket::Packets(_) => Ok(()),
@@ -114,7 +111,7 @@ impl Socket {
 
 /// The result of passing requests to the socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FlushOutcome {
+pub(crate) enum FlushOutcome {
     /// All requests were passed to the socket.
     All,
     /// The socket's send buffer is full.
@@ -130,7 +127,7 @@ pub enum FlushOutcome {
 
 /// The sending half: the waiting requests and their socket.
 #[derive(Debug)]
-pub enum Outward {
+pub(crate) enum Outward {
     /// A stream of bytes, of which the first `done` are sent.
     Stream {
         /// The socket.
@@ -158,8 +155,7 @@ pub enum Outward {
 
 impl Outward {
     /// Returns a socket's sending half. If `gso` is true, datagrams of one flow are sent together.
-    #[must_use]
-    pub fn new(socket: &Socket, gso: bool) -> Outward {
+    pub(crate) fn new(socket: &Socket, gso: bool) -> Outward {
         match socket {
             Socket::Stream(stream) => {
                 Outward::Stream { stream: Arc::clone(stream), bytes: Vec::new(), done: 0 }
@@ -175,8 +171,7 @@ impl Outward {
 
     /// True if one more request fits.
     #[inline(always)]
-    #[must_use]
-    pub fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self) -> bool {
         match self {
             Outward::Stream { bytes, done, .. } => bytes.len() - done < OUT_BYTES_MAX,
             Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => {
@@ -187,7 +182,7 @@ impl Outward {
 
     /// Begins request `number` for column `flow`. The caller appends the request to the result.
     #[inline(always)]
-    pub fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
+    pub(crate) fn begin(&mut self, number: u16, flow: u16) -> &mut Vec<u8> {
         match self {
             Outward::Stream { bytes, .. } => bytes,
             Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => {
@@ -200,8 +195,7 @@ impl Outward {
 
     /// Number of waiting bytes. Sent bytes are included until all bytes are sent.
     #[inline(always)]
-    #[must_use]
-    pub fn total_bytes(&self) -> usize {
+    pub(crate) fn total_bytes(&self) -> usize {
         match self {
             Outward::Stream { bytes, .. } => bytes.len(),
             Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => batch.total_bytes(),
@@ -211,7 +205,7 @@ impl Outward {
     /// Ends the request that was begun last. If no datagram can hold the request, removes the
     /// request and returns false.
     #[inline(always)]
-    pub fn end(&mut self) -> bool {
+    pub(crate) fn end(&mut self) -> bool {
         match self {
             Outward::Stream { .. } => true,
             Outward::Udp { batch, .. } | Outward::Packets { batch, .. } => {
@@ -226,7 +220,7 @@ impl Outward {
 
     /// Sends the waiting requests. Requests that bypass the kernel only move to a send queue.
     #[inline]
-    pub fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> FlushOutcome {
+    pub(crate) fn flush(&mut self, outbox: &mut Outbox, calls: &Calls) -> FlushOutcome {
         match self {
             Outward::Stream { stream, bytes, done } => {
                 while *done < bytes.len() {

@@ -7,24 +7,20 @@ use blaster::flags::exit::Exit;
 use blaster::flags::{self, Refusal, Verb, pages};
 use blaster::reflect;
 use blaster::result::RunResult;
-use blaster::run::compare::{self, CompareError};
+use blaster::run::compare;
 use blaster::run::{self, capacity};
 use blaster::simulate;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
 struct Printed {
     text: String,
     exit: Exit,
     /// An error after the measurement. `text` is printed first, so that results are not lost.
     trouble: Option<String>,
-}
-
-impl Printed {
-    fn well(text: String) -> Printed {
-        Printed { text, exit: Exit::Met, trouble: None }
-    }
 }
 
 fn main() -> ExitCode {
@@ -36,40 +32,32 @@ fn main() -> ExitCode {
         Err(Refusal::Wrong(why)) => return failed(&why, Exit::Usage),
     };
     allow_connections();
-    let done = match verb {
-        Verb::Run(mut run) => drive(&mut run.plan),
-        Verb::Capacity(mut search) => drive(&mut search.plan),
-        Verb::Agent(place) => run::agents::host::run(&place).map(|()| Printed::well(String::new())),
-        Verb::Compare(mut plan) => compare(&mut plan).map_err(|error| error.to_string()),
-        Verb::Lab(plan) => match plan.run() {
-            Ok((text, exit)) => Ok(Printed { exit, ..Printed::well(text) }),
-            Err(error) => Err(error.to_string()),
-        },
-        Verb::Report(plan) => plan.run().map(Printed::well).map_err(|error| error.to_string()),
-        Verb::Reflect(plan) => {
-            let done = reflect::run(&plan).map_err(|error| error.to_string());
-            done.map(|()| Printed::well(String::new()))
-        }
-        Verb::Size(sizing) => {
-            sizing.run().map(|(text, exit)| Printed { exit, ..Printed::well(text) })
-        }
-        Verb::Simulate(plan) => {
-            simulate::run(&plan).map(Printed::well).map_err(|error| error.to_string())
-        }
-        Verb::Man { verb } => {
-            pages::man(verb).map(Printed::well).map_err(|error| error.to_string())
-        }
-        Verb::Completions { shell } => Ok(Printed::well(pages::completions(shell))),
-    };
-    let printed = match done {
+    let printed = match done(verb) {
         Ok(printed) => printed,
-        Err(why) => return failed(&why, Exit::Failed),
+        Err(error) => return failed(&error.to_string(), Exit::Failed),
     };
     let written = io::stdout().write_all(printed.text.as_bytes());
     if let Some(trouble) = printed.trouble {
         return failed(&trouble, Exit::Failed);
     }
     written.map_or(Exit::Failed, |()| printed.exit).code()
+}
+
+fn done(verb: Verb) -> Result<Printed, Failure> {
+    let (text, exit) = match verb {
+        Verb::Run(mut run) => return drive(&mut run.plan),
+        Verb::Capacity(mut search) => return drive(&mut search.plan),
+        Verb::Compare(mut plan) => return compare(&mut plan),
+        Verb::Lab(plan) => plan.run()?,
+        Verb::Size(sizing) => sizing.run()?,
+        Verb::Agent(place) => (run::agents::host::run(&place).map(|()| String::new())?, Exit::Met),
+        Verb::Reflect(plan) => (reflect::run(&plan).map(|()| String::new())?, Exit::Met),
+        Verb::Report(plan) => (plan.run()?, Exit::Met),
+        Verb::Simulate(plan) => (simulate::run(&plan)?, Exit::Met),
+        Verb::Man { verb } => (pages::man(verb)?, Exit::Met),
+        Verb::Completions { shell } => (pages::completions(shell), Exit::Met),
+    };
+    Ok(Printed { text, exit, trouble: None })
 }
 
 /// Raises the limit of open files to the maximum, because each connection is an open file. An error
@@ -89,8 +77,8 @@ fn not_saved(error: impl std::fmt::Display) -> String {
     format!("the result could not be saved: {error}")
 }
 
-fn drive(plan: &mut run::Plan) -> Result<Printed, String> {
-    run::set_keys_by_share(plan).map_err(|error| error.to_string())?;
+fn drive(plan: &mut run::Plan) -> Result<Printed, Failure> {
+    run::set_keys_by_share(plan)?;
     if let Some(folder) = &plan.out {
         RunResult::prepare(folder).map_err(|error| format!("--out: {error}"))?;
     }
@@ -98,19 +86,19 @@ fn drive(plan: &mut run::Plan) -> Result<Printed, String> {
         Some(search) => capacity::run(plan, &search.aim),
         None => run::run(plan),
     };
-    let done = done.map_err(|error| error.to_string())?;
+    let done = done?;
     let written = plan.out.as_ref().map_or(Ok(()), |folder| done.write(folder));
     let trouble = written.err().map(not_saved);
     let exit = run::exit(&done);
     let text = match (plan.json, &done.search) {
-        (true, _) => serde_json::to_string_pretty(&done).map_err(|error| error.to_string())? + "\n",
+        (true, _) => serde_json::to_string_pretty(&done)? + "\n",
         (false, Some(found)) => run::text::found::text(plan, &done, found),
         (false, None) => run::text::text(plan, &done),
     };
     Ok(Printed { text, exit, trouble })
 }
 
-fn compare(plan: &mut compare::Plan) -> Result<Printed, CompareError> {
+fn compare(plan: &mut compare::Plan) -> Result<Printed, Failure> {
     compare::prepare(plan)?;
     let done = compare::run(plan)?;
     let written = plan.run.out.as_ref().map_or(Ok(()), |folder| done.write(folder));

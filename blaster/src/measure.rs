@@ -6,21 +6,21 @@
 //! Source: the KV-Cache paper (5.2.2, 6.1); for CPU time, Pavlik's thesis, section 3.1.2.
 
 pub mod check;
-pub mod connections;
-pub mod cpu;
+pub(crate) mod connections;
+pub(crate) mod cpu;
 mod drops;
-pub mod interrupts;
-pub mod interval;
-pub mod objective;
-pub mod owner;
-pub mod process;
+pub(crate) mod interrupts;
+pub(crate) mod interval;
+pub(crate) mod objective;
+pub(crate) mod owner;
+pub(crate) mod process;
 mod record;
 pub mod schedule;
 pub mod steady;
-pub mod tally;
-pub mod times;
-pub mod verdict;
-pub mod warm;
+pub(crate) mod tally;
+pub(crate) mod times;
+pub(crate) mod verdict;
+pub(crate) mod warm;
 pub mod watch;
 
 pub use connections::Connections;

@@ -3,5 +3,5 @@
 //! Where: used by reports, on HTML pages and on terminals.
 //! Invariant: a plot draws no point outside its axes.
 
-pub mod axis;
-pub mod text;
+pub(crate) mod axis;
+pub(crate) mod text;

@@ -10,7 +10,7 @@
 mod answer;
 mod counts;
 mod faults;
-pub mod flags;
+pub(crate) mod flags;
 mod replies;
 mod serve;
 

@@ -5,32 +5,32 @@
 //! are escaped, so a result cannot run a script.
 //! Source: WCAG 2.2 for contrast and text alternatives.
 
-pub mod bars;
+pub(crate) mod bars;
 #[cfg(test)]
 pub(crate) mod browser;
-pub mod chart;
-pub mod conclusion;
-pub mod entry;
-pub mod figures;
-pub mod flags;
-pub mod table;
-pub mod tables;
+pub(crate) mod chart;
+pub(crate) mod conclusion;
+pub(crate) mod entry;
+pub(crate) mod figures;
+pub(crate) mod flags;
+pub(crate) mod table;
+pub(crate) mod tables;
 #[cfg(test)]
 mod tests;
-pub mod words;
+pub(crate) mod words;
 
 use crate::measure::steady::UNSTEADY;
 use crate::result::{ResultError, RunResult};
 use crate::run::compare::Comparison;
 use crate::words::command_line;
-use entry::remarks_of;
-pub use entry::{Entry, named};
+pub(crate) use entry::Entry;
+use entry::{named, remarks_of};
 use std::fmt::Write;
 use std::path::PathBuf;
 use words::escaped;
 
 /// The largest number of results on one page.
-pub const RESULTS_MAX: usize = 64;
+pub(crate) const RESULTS_MAX: usize = 64;
 
 const STYLE: &str = concat!(include_str!("report/chart.css"), include_str!("report/page.css"));
 const SCRIPT: &str = include_str!("report/page.js");
@@ -54,11 +54,9 @@ pub enum ReportError {
     TooMany(usize),
 }
 
-/// Reads results and comparisons, and makes a page of them.
-///
-/// # Errors
-/// A result cannot be read, or there are no results or too many.
-pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
+/// Reads results and comparisons, and makes a page of them. Fails if a result cannot be read, or
+/// there are no results or too many.
+pub(crate) fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
     if folders.is_empty() {
         return Err(ReportError::Nothing);
     }
@@ -80,8 +78,7 @@ pub fn report(folders: &[PathBuf]) -> Result<String, ReportError> {
 }
 
 /// Returns the page as HTML.
-#[must_use]
-pub fn page(entries: &[Entry], compared: &[Comparison]) -> String {
+pub(crate) fn page(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut out = format!(
         "<p class=\"conclusion\">{}</p>\n",
         escaped(&conclusion::sentence(entries, compared))

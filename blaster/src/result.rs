@@ -6,8 +6,8 @@
 //! Source: the KV-Cache paper (5.2.2, 6.1); HdrHistogram's interval logs; RFC 4180 for CSV.
 
 pub mod agent;
-pub mod csv;
-pub mod logs;
+pub(crate) mod csv;
+pub(crate) mod logs;
 pub mod machine;
 pub mod manifest;
 pub(crate) mod remarks;
@@ -127,10 +127,8 @@ impl RunResult {
         if let Some(search) = &self.search {
             put(&folder.join("curve.csv"), csv::curve(&search.curve).as_bytes())?;
         }
-        for (name, times) in
-            [("response.hlog", logs::Kind::Response), ("service.hlog", logs::Kind::Service)]
-        {
-            put(&folder.join(name), &logs::log(self, times)?)?;
+        for log in logs::LOGS {
+            put(&folder.join(log.0), &logs::log(self, log)?)?;
         }
         // `result.json` comes last, so a folder that has it also has the other files.
         put(&path, json.as_bytes())

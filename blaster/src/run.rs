@@ -12,12 +12,12 @@ mod context;
 mod course;
 mod crowd;
 mod error;
-pub mod flags;
+pub(crate) mod flags;
 mod items;
 mod judge;
 pub(crate) mod live;
 mod on_demand;
-pub mod plan;
+pub(crate) mod plan;
 pub(crate) mod prepare;
 mod record;
 mod servers;
@@ -30,7 +30,6 @@ mod workers;
 pub use error::RunError;
 pub use judge::{GONE, SILENT, exit};
 pub use plan::Plan;
-pub use servers::ServersError;
 
 use crate::drive::Pace;
 use crate::measure::verdict::Severity;
@@ -82,7 +81,7 @@ pub fn set_keys_by_share(plan: &mut Plan) -> Result<(), RunError> {
     let Some(share) = plan.fill_share else { return Ok(()) };
     let servers = Servers::find(&plan.targets, plan.family(), plan.protocol, None)?;
     let bytes = share * servers.limit_bytes()? as f64;
-    set_keys(&mut plan.workload, bytes).map_err(RunError::Fill)
+    set_keys(&mut plan.workload, bytes).map_err(|why| RunError::Failed(format!("--fill: {why}")))
 }
 
 /// Sets the number of keys, at least 1, so that keys and values take `bytes`.

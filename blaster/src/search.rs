@@ -8,8 +8,8 @@
 //! Source: the KV-Cache paper, section 6.1: Cap_avg and Cap_max, five runs for each point.
 
 pub mod bootstrap;
-pub mod bracket;
-pub mod curve;
+pub(crate) mod bracket;
+pub(crate) mod curve;
 #[cfg(test)]
 mod simulated;
 #[cfg(test)]
@@ -292,7 +292,7 @@ fn capacity(aim: &SearchPlan, goal: &Goal, at: usize, rounds: &[Vec<Bracket>]) -
     let mean = rounds_per_s.iter().sum::<f64>() / rounds_per_s.len().max(1) as f64;
     Capacity {
         name: goal.name.clone(),
-        objective: goal.objective.text().to_owned(),
+        objective: goal.objective.text.clone(),
         rate_per_s: (mean > 0.0).then_some(mean),
         interval_per_s: bootstrap::interval(&rounds_per_s, aim.confidence, RESAMPLES, aim.seed),
         rounds_per_s,

@@ -3,47 +3,31 @@
 //! Where: one of the program's commands. The crate `simulate` runs the simulations.
 //! Invariant: the report contains all simulations. If a simulation fails, there is no report.
 
-pub mod chart;
+pub(crate) mod chart;
 mod drawn;
-pub mod flags;
-pub mod plot;
-pub mod report;
+pub(crate) mod flags;
+pub(crate) mod plot;
+pub(crate) mod report;
 
 pub use flags::Plan;
 
+use crate::words::Failure;
 use crate::workload::replay::Replay;
 use crate::workload::{Files, WorkloadError};
-use simulate::jobs::{self, Outcome, SimulateError};
-use simulate::trace::{Trace, TraceError};
+use simulate::jobs::{self, Outcome};
+use simulate::trace::Trace;
 use std::io::{self, IsTerminal, Write};
-use std::path::{Path, PathBuf};
-
-/// The reason why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// A trace cannot be used.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// A trace cannot be simulated.
-    #[error(transparent)]
-    Simulate(#[from] SimulateError),
-    /// A CSV trace cannot be used.
-    #[error(transparent)]
-    Csv(#[from] WorkloadError),
-    /// The plot cannot be written.
-    #[error("{0}: {1}")]
-    Plot(PathBuf, #[source] io::Error),
-}
+use std::path::Path;
 
 /// Runs the simulations of `plan`. Returns the report.
 ///
 /// # Errors
 /// A trace cannot be used, a simulation cannot be made, or the plot cannot be written.
-pub fn run(plan: &Plan) -> Result<String, ReportError> {
+pub fn run(plan: &Plan) -> Result<String, Failure> {
     let (jobs_plan, outcomes) = outcomes(plan, show_progress)?;
     if let Some(path) = &plan.svg {
         std::fs::write(path, plot::svg(&jobs_plan, &outcomes))
-            .map_err(|error| ReportError::Plot(path.clone(), error))?;
+            .map_err(|error| format!("{}: {error}", path.display()))?;
     }
     Ok(if plan.json {
         report::json(&jobs_plan, &outcomes)
@@ -56,9 +40,9 @@ pub fn run(plan: &Plan) -> Result<String, ReportError> {
 pub(crate) fn outcomes(
     plan: &Plan,
     report: impl Fn(usize, usize) + Sync,
-) -> Result<(jobs::Plan, Vec<Outcome>), ReportError> {
+) -> Result<(jobs::Plan, Vec<Outcome>), Failure> {
     let traces = plan.traces.iter().map(|path| read(path));
-    let mut traces = traces.collect::<Result<Vec<Trace>, ReportError>>()?;
+    let mut traces = traces.collect::<Result<Vec<Trace>, Failure>>()?;
     if let (Some(name), Some(workload)) = (&plan.workload_name, &plan.workload) {
         let name = Trace::name_of(Path::new(name));
         traces.push(drawn::trace(&name, workload, (plan.requests, plan.seed))?);
@@ -70,7 +54,7 @@ pub(crate) fn outcomes(
 
 /// Reads a trace of key numbers. Of a CSV trace, only the gets are replayed, because the simulated
 /// cache stores every missing key itself.
-fn read(path: &Path) -> Result<Trace, ReportError> {
+fn read(path: &Path) -> Result<Trace, Failure> {
     if !Replay::is_csv(path) {
         return Ok(Trace::read(path)?);
     }

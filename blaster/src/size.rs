@@ -10,7 +10,7 @@
 //! Source: Waldspurger et al., "Cache Modeling and Optimization using Miniature Simulations" and,
 //! for hot keys, "Efficient MRC Construction with SHARDS".
 
-pub mod flags;
+pub(crate) mod flags;
 mod requests;
 mod servers;
 #[cfg(test)]
@@ -19,12 +19,11 @@ mod text;
 
 use crate::words::{clock, grouped, whole};
 use crate::workload::{Names, Workload};
-use requests::Requests;
+use requests::{Parameters, Requests};
 use serde::Serialize;
 use simulate::stream::{RunResult, curve};
 use simulate::{Eviction, MakeError};
 use std::io::{self, Write};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -63,39 +62,6 @@ const ERRORS: f64 = 3.0;
 const PROGRESS_EVERY: Duration = Duration::from_secs(3);
 /// A memory size is enough if it has at least this share of the hits of the largest size.
 const ENOUGH: f64 = 0.99;
-
-#[derive(Debug)]
-pub(crate) struct Parameters {
-    pub(crate) workload: Arc<Workload>,
-    pub(crate) seed: u64,
-    /// Requests per second. NaN means that the gaps between requests are those of the workload.
-    pub(crate) rate_per_s: f64,
-    pub(crate) populates: bool,
-    /// The memory sizes given by `-m`; if empty, `PARTS` of the live items' memory are simulated.
-    pub(crate) memory_bytes: Vec<u64>,
-    /// The simulated time. `None` means the time that the workload needs.
-    pub(crate) span: Option<Duration>,
-    /// Number of connections to the server. Each connection may have its own keys.
-    pub(crate) connections: u32,
-    pub(crate) threads: usize,
-    pub(crate) is_quiet: bool,
-}
-
-impl Parameters {
-    /// Returns the requests of a sample that has one in `one_in` keys and lasts `span_ns`.
-    fn requests<'q>(&'q self, names: &'q Names, one_in: u64, span_ns: u64) -> Requests<'q> {
-        Requests {
-            workload: &self.workload,
-            names,
-            seed: self.seed,
-            rate_per_s: self.rate_per_s,
-            populates: self.populates,
-            connections: self.connections,
-            one_in,
-            span_ns,
-        }
-    }
-}
 
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Point {
@@ -139,9 +105,8 @@ pub(crate) fn memory(parameters: &Parameters) -> Result<Memory, MakeError> {
     let names = Names::new(&parameters.workload);
     let (span_s, wanted_s) = span_s(parameters);
     let one_in = one_in(parameters);
-    let requests = parameters.requests(&names, one_in, whole(span_s * 1e9));
-    let (threads, is_quiet) = (parameters.threads, parameters.is_quiet);
-    let simulation = Simulation { requests, threads, span_s, is_quiet };
+    let requests = Requests { parameters, names: &names, one_in, span_ns: whole(span_s * 1e9) };
+    let simulation = Simulation { requests, span_s };
     let mut memory_bytes = match parameters.memory_bytes.as_slice() {
         [] => {
             let least = one_in * SIMULATED_BYTES_MIN;
@@ -197,9 +162,7 @@ fn items_bytes(workload: &Workload) -> f64 {
 
 struct Simulation<'q> {
     requests: Requests<'q>,
-    threads: usize,
     span_s: f64,
-    is_quiet: bool,
 }
 
 struct StoreCounts {
@@ -220,7 +183,7 @@ impl StoreCounts {
 
 impl Simulation<'_> {
     fn curve(&self, memory_bytes: &[u64]) -> Result<Vec<StoreCounts>, MakeError> {
-        let Requests { one_in, span_ns, .. } = self.requests;
+        let Requests { parameters, one_in, span_ns, .. } = self.requests;
         let simulated: Vec<u64> = memory_bytes.iter().map(|bytes| bytes / one_in).collect();
         let counted_ns = span_ns / 2..span_ns;
         let (gets, passed_ms) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -228,7 +191,7 @@ impl Simulation<'_> {
         let policy = Eviction::default();
         let all_ms = memory_bytes.len() as u64 * (span_ns / 1_000_000);
         let counted = self.watched((&passed_ms, all_ms), || {
-            curve(&simulated, policy, self.threads, counted_ns.clone(), requests)
+            curve(&simulated, policy, parameters.threads, counted_ns.clone(), requests)
         })?;
         // Relaxed: the counting threads have been joined. Each store added the same number of gets.
         let gets = gets.load(Ordering::Relaxed) as f64 / memory_bytes.len().max(1) as f64;
@@ -254,7 +217,8 @@ impl Simulation<'_> {
         std::thread::scope(|scope| {
             // If the thread cannot be started, no progress is shown.
             let printer = std::thread::Builder::new();
-            let printer = (!self.is_quiet).then(|| printer.spawn_scoped(scope, print));
+            let printer =
+                (!self.requests.parameters.is_quiet).then(|| printer.spawn_scoped(scope, print));
             let made = work();
             drop(done);
             drop(printer);
@@ -289,7 +253,7 @@ impl Simulation<'_> {
         if found.iter().all(|found| found.gets <= 0.0) {
             doubts.push("hits: this workload looks up no key in this time".to_owned());
         }
-        let sampled = self.requests.workload.keys() as f64 / self.requests.one_in as f64;
+        let sampled = self.requests.parameters.workload.keys() as f64 / self.requests.one_in as f64;
         if self.requests.one_in > 1 && sampled < SAMPLE_KEYS_MIN * 0.9 {
             doubts.push(format!(
                 "effects that a sample of {} keys does not show: more keys do not fit into the 1 \

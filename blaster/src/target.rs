@@ -5,9 +5,9 @@
 //! Invariant: a parsed target has an address. The host name is kept as the user wrote it, because
 //! ketama (see `ring`) hashes the name and not the address.
 
-pub mod ring;
+pub(crate) mod ring;
 pub mod steer;
-pub mod version;
+pub(crate) mod version;
 
 pub use ring::{Ketama, Ring};
 
@@ -47,8 +47,7 @@ pub enum Place {
 
 impl Place {
     /// Returns the address if the transport is UDP.
-    #[must_use]
-    pub fn datagrams(&self) -> Option<SocketAddr> {
+    pub(crate) fn datagrams(&self) -> Option<SocketAddr> {
         match self {
             Place::Udp(address) | Place::Xdp(_, address) => Some(*address),
             Place::Tcp(_) | Place::Unix(_) => None,
@@ -79,8 +78,7 @@ pub enum Attach {
 
 impl Attach {
     /// Returns the corresponding mode of the crate `net`.
-    #[must_use]
-    pub fn mode(self) -> Mode {
+    pub(crate) fn mode(self) -> Mode {
         match self {
             Attach::Any => Mode::Any,
             Attach::Native => Mode::Native,
@@ -169,8 +167,7 @@ pub enum TargetError {
 
 impl Target {
     /// Returns the port. A Unix socket has port 0, as in libmemcached.
-    #[must_use]
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         match &self.place {
             Place::Tcp(address) | Place::Udp(address) | Place::Xdp(_, address) => address.port(),
             Place::Unix(_) => 0,

@@ -68,8 +68,7 @@ impl Protocol {
     }
 
     /// Returns a request that every server answers and that changes no items.
-    #[must_use]
-    pub fn ping(self) -> &'static [u8] {
+    pub(crate) fn ping(self) -> &'static [u8] {
         match self {
             Protocol::Text | Protocol::Meta => b"version\r\n",
             Protocol::Binary => &binary::PING,
@@ -95,8 +94,7 @@ pub struct Writer {
 
 impl Writer {
     /// Returns a writer of this protocol that takes the bytes of keys and values from `names`.
-    #[must_use]
-    pub fn new(protocol: Protocol, names: Names) -> Writer {
+    pub(crate) fn new(protocol: Protocol, names: Names) -> Writer {
         let templates = [const { (None, TEMPLATES_MAX) }; VERBS.len() + 1];
         Writer { protocol, names, key: Vec::new(), templates }
     }
@@ -181,16 +179,14 @@ pub struct Reader {
 
 impl Reader {
     /// Returns a reader at the start of a stream.
-    #[must_use]
-    pub fn new(protocol: Protocol) -> Reader {
+    pub(crate) fn new(protocol: Protocol) -> Reader {
         Reader { protocol, elements: 0, memo: Memo::default() }
     }
 
     /// Returns the answer at the start of `input` if the answer is complete, has a common form and
     /// belongs to a request of one key. Any other answer must be read by `next`.
     #[inline(always)]
-    #[must_use]
-    pub fn next_usual(&mut self, input: &[u8]) -> Option<UsualAnswer> {
+    pub(crate) fn next_usual(&mut self, input: &[u8]) -> Option<UsualAnswer> {
         match self.protocol {
             Protocol::Text => usual::text(input, &mut self.memo),
             Protocol::Meta => usual::meta(input),
@@ -202,8 +198,7 @@ impl Reader {
 
     /// Returns the piece at the start of `input`.
     #[inline]
-    #[must_use]
-    pub fn next<'a>(&mut self, input: &'a [u8]) -> ReadOutcome<'a> {
+    pub(crate) fn next<'a>(&mut self, input: &'a [u8]) -> ReadOutcome<'a> {
         match self.protocol {
             Protocol::Text => {
                 let found = text::read(input);

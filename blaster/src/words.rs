@@ -24,6 +24,13 @@ pub(crate) fn time_or_dash(ns: Option<f64>) -> String {
     ns.map_or("-".to_owned(), |ns| time(whole(ns)))
 }
 
+/// An error that nothing but its text tells apart from other errors.
+pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+pub(crate) fn ns(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
+}
+
 pub(crate) fn hex(sum: &[u8]) -> String {
     sum.iter().map(|byte| format!("{byte:02x}")).collect()
 }

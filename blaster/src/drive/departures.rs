@@ -9,7 +9,7 @@
 #[derive(Debug)]
 pub(super) struct Departures {
     mean_ns: f64,
-    due_ns: u64,
+    pub(super) due_ns: u64,
     /// Fraction of a nanosecond that `mean_ns` has cut off its last result.
     rest_ns: f64,
 }
@@ -38,10 +38,6 @@ impl Departures {
     pub(super) fn advance(&mut self, gap_ns: u64) {
         self.due_ns = self.due_ns.saturating_add(gap_ns);
     }
-
-    pub(super) fn due_ns(&self) -> u64 {
-        self.due_ns
-    }
 }
 
 #[cfg(test)]
@@ -55,7 +51,7 @@ mod tests {
         let mut workload = Workload::preset("uniform").unwrap();
         workload.set("gap", "fixed").unwrap();
         let workload = Arc::new(workload);
-        let mut ask = WorkloadRequest::new();
+        let mut ask = WorkloadRequest::default();
         for rate_per_s in [10.0, 999.0, 123_456.7, 3_000_000.0] {
             let mut stream = Stream::new(&workload, 1, 0, 1);
             let mut departures = Departures::new(1e9 / rate_per_s, 0);
@@ -64,7 +60,7 @@ mod tests {
                 let mean_ns = departures.mean_ns();
                 departures.advance(stream.gap_ns(mean_ns));
             }
-            let seconds = std::time::Duration::from_nanos(departures.due_ns()).as_secs_f64();
+            let seconds = std::time::Duration::from_nanos(departures.due_ns).as_secs_f64();
             let rate = 100_000.0 / seconds;
             assert!((rate / rate_per_s - 1.0).abs() < 1e-4, "{rate} instead of {rate_per_s}");
         }

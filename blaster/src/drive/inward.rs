@@ -21,7 +21,7 @@ use net::{BATCH_MAX, Calls, Epoll, Event, Inbox, Interest, ReadResult, SLOT_BYTE
 
 use super::clock::Clock;
 use super::messages::{Message, Messages, ReceivingHalf};
-use super::pending::{Cause, Entry, Pick, Ring, STRUCK, Sent, State};
+use super::pending::{Cause, Entry, NOTHING, Pick, Ring, STRUCK, Sent, State};
 use super::plan::EVENTS_MAX;
 use super::score::{DriveState, Outcome};
 use crate::line::Socket;
@@ -151,7 +151,7 @@ impl Inward {
                 Message::Opened(line, socket) => self.open(line, socket, state),
                 Message::CloseWhenIdle(line) => self.close_when_idle(line, state),
                 Message::WriteFailed(line) => {
-                    state.score.reset();
+                    state.score.tally.reset += 1;
                     self.broken(line, state);
                 }
             }
@@ -200,7 +200,7 @@ impl Inward {
         if sent.parts == 1 && at.socket.is_some() && !at.ring.is_full() {
             self.entering = None;
             if at.ring.push(sent, None, keys) == State::TimedOut {
-                state.score.lost();
+                state.score.tally.udp.lost += 1;
             }
             return;
         }
@@ -226,12 +226,12 @@ impl Inward {
         let at = &mut self.lines[line as usize];
         if at.socket.is_none() {
             // The sending half sent this request before it learned that the line is broken.
-            let entry = Entry::failed(sent, split);
-            state.score.cut_off(1);
+            let entry = Entry { sent: *sent, split, ..NOTHING };
+            state.score.tally.cut_off += 1;
             return self.over(line, &entry, Outcome::GIVEN_UP, None, state);
         }
         if at.ring.push(sent, split, keys) == State::TimedOut {
-            state.score.lost();
+            state.score.tally.udp.lost += 1;
         }
     }
 
@@ -314,12 +314,12 @@ impl Inward {
                 }
                 ReadResult::End | ReadResult::Broken => {
                     is_drained = true;
-                    state.score.reset();
+                    state.score.tally.reset += 1;
                     self.broken(line, state);
                     break;
                 }
             };
-            state.score.received(received);
+            state.score.tally.received_bytes += received as u64;
             let now_ns = clock.now_ns();
             self.read_ns = Some(now_ns);
             let generation = self.lines[line as usize].generation;
@@ -333,7 +333,7 @@ impl Inward {
             let used = self.decode(line, input, now_ns, state);
             let rest = input.len() - used.unwrap_or(input.len());
             if used.is_none() || rest > HELD_BYTES_MAX {
-                state.score.broken();
+                state.score.tally.broken += 1;
                 is_drained = true;
                 self.broken(line, state);
                 break;
@@ -542,7 +542,7 @@ impl ReceivingHalf for Inward {
             self.waiting += picks.len() as u64;
             self.entering = None;
             let lost = at.ring.push_all(first, picks);
-            (0..lost).for_each(|_| state.score.lost());
+            state.score.tally.udp.lost += lost;
             return;
         }
         for (pick, number) in picks.iter().zip(0_u16..) {

@@ -24,7 +24,7 @@ const COUNTS: usize = 6;
 
 /// One of the live counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Count {
+pub(crate) enum Count {
     /// Requests that fell due (open loop).
     Offered,
     /// Requests sent.
@@ -115,7 +115,7 @@ fn upper_ns(bucket: usize) -> u64 {
 
 /// The sum of several threads' live counts: since the start, or between two snapshots.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LiveSnapshot {
+pub(crate) struct LiveSnapshot {
     counts: [u64; COUNTS],
     /// Number of responses that exceeded the latency limit, plus requests given up.
     pub late: u64,
@@ -132,7 +132,7 @@ impl Default for LiveSnapshot {
 
 impl LiveSnapshot {
     /// Adds up the current counts of all threads, and resets each thread's `longest_ns` to 0.
-    pub fn of<'p>(live_counts: impl IntoIterator<Item = &'p LiveCounts>) -> LiveSnapshot {
+    pub(crate) fn of<'p>(live_counts: impl IntoIterator<Item = &'p LiveCounts>) -> LiveSnapshot {
         // Relaxed loads are enough: no count depends on another.
         let load = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         let mut snapshot = LiveSnapshot::default();
@@ -161,8 +161,7 @@ impl LiveSnapshot {
 
     /// Returns the counts since an earlier snapshot. `longest_ns` is copied from the later
     /// snapshot.
-    #[must_use]
-    pub fn since(&self, before: &LiveSnapshot) -> LiveSnapshot {
+    pub(crate) fn since(&self, before: &LiveSnapshot) -> LiveSnapshot {
         let mut snapshot = self.clone();
         let counts = snapshot.counts.iter_mut().zip(&before.counts);
         for (now, then) in counts.chain(snapshot.times.iter_mut().zip(&before.times)) {
@@ -173,27 +172,23 @@ impl LiveSnapshot {
     }
 
     /// Returns one count.
-    #[must_use]
-    pub fn count(&self, what: Count) -> u64 {
+    pub(crate) fn count(&self, what: Count) -> u64 {
         self.counts[what as usize]
     }
 
     /// Number of responses.
-    #[must_use]
-    pub fn answered(&self) -> u64 {
+    pub(crate) fn answered(&self) -> u64 {
         self.times.iter().sum()
     }
 
     /// Number of requests in flight.
-    #[must_use]
-    pub fn under_way(&self) -> u64 {
+    pub(crate) fn under_way(&self) -> u64 {
         self.count(Count::Sent).saturating_sub(self.count(Count::Over))
     }
 
     /// The time that a `share` of the responses does not exceed, rounded up to the end of its
     /// bucket. `None` without responses.
-    #[must_use]
-    pub fn quantile_ns(&self, share: f64) -> Option<u64> {
+    pub(crate) fn quantile_ns(&self, share: f64) -> Option<u64> {
         let answered = self.answered();
         let wanted = (answered as f64 * share).max(1.0);
         let mut below = 0;

@@ -162,7 +162,7 @@ impl Outward {
             flows: Flows::new(&drive.steering, drive.thread),
             first_connection: drive.first_connection.0,
             churn_requests: drive.churn_requests,
-            request: WorkloadRequest::new(),
+            request: WorkloadRequest::default(),
             picks: Picks::new(),
             request_state: RequestState::NotDrawn,
             has_own: drive.mode == Mode::Traffic && drive.workload.per_connection(),
@@ -209,11 +209,11 @@ impl Outward {
             return;
         }
         for line in std::mem::take(&mut state.feedback.closed) {
-            state.score.disconnected();
+            state.score.tally.disconnects += 1;
             self.reopen(line, clock.now_ns(), state, receiver);
         }
         for line in std::mem::take(&mut state.feedback.broken) {
-            state.score.disconnected();
+            state.score.tally.disconnects += 1;
             self.lines[line as usize].mark_broken(clock.now_ns());
         }
         let mut fills = std::mem::take(&mut state.feedback.fills);
@@ -254,7 +254,7 @@ impl Outward {
             return;
         };
         state.score.sent(Verb::Set, 1, now_ns, now_ns);
-        state.score.sent_bytes(bytes);
+        state.score.tally.sent_bytes += bytes as u64;
         receiver.sent(line, &sent, &[], state);
         self.mark_dirty(line);
     }
@@ -286,7 +286,7 @@ impl Outward {
                 if self.request_state == RequestState::NotDrawn && !self.draw() {
                     return Ok(());
                 }
-                let due_ns = self.departures.due_ns();
+                let due_ns = self.departures.due_ns;
                 if due_ns > now_ns {
                     self.is_behind = false;
                     return Ok(());
@@ -302,7 +302,7 @@ impl Outward {
                 }
                 self.is_stuck = false;
                 if self.is_behind {
-                    state.score.held_back();
+                    state.score.tally.held_back += 1;
                 }
             }
         }
@@ -437,7 +437,7 @@ impl Outward {
             let flow = self.flows.next(target, first, &self.names, &mut self.key);
             let sent = at.send(part, flow, cause, 1, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
-            state.score.sent_bytes(bytes);
+            state.score.tally.sent_bytes += bytes as u64;
             receiver.sent(line, &sent, &self.request.keys, state);
             self.mark_dirty(line);
             self.churn(line, state, receiver);
@@ -487,7 +487,7 @@ impl Outward {
             let flow = self.flows.next(target, *first, &self.names, &mut self.key);
             let sent = at.send(part, flow, cause, count, times, &mut self.writer);
             let Some((sent, bytes)) = sent else { return Err(self.too_large()) };
-            state.score.sent_bytes(bytes);
+            state.score.tally.sent_bytes += bytes as u64;
             receiver.sent(line, &sent, keys, state);
             self.mark_dirty(line);
             self.churn(line, state, receiver);
@@ -548,10 +548,10 @@ impl Outward {
     /// or if the next request has to wait for an answer or a connection.
     pub(super) fn due_ns(&self) -> Option<u64> {
         let is_waiting = self.is_open && !self.is_stuck && !self.is_ended;
-        is_waiting.then(|| match self.request_state {
+        is_waiting.then_some(match self.request_state {
             // The last turn stopped after `TURN_MAX` requests, so more requests may be due already.
             RequestState::NotDrawn => 0,
-            RequestState::Drawn | RequestState::Due => self.departures.due_ns(),
+            RequestState::Drawn | RequestState::Due => self.departures.due_ns,
         })
     }
 

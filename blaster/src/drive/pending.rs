@@ -95,7 +95,7 @@ pub(super) struct Ring {
 /// Marks a key as a hit; no key of a workload has this bit.
 pub(super) const STRUCK: u64 = 1 << 63;
 
-const NOTHING: Entry = Entry {
+pub(super) const NOTHING: Entry = Entry {
     sent: Sent {
         number: 0,
         verb: Verb::Get,

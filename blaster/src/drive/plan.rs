@@ -110,13 +110,12 @@ pub struct ThreadSignals {
 
 impl ThreadSignals {
     /// Returns signals that make ready threads wait for `release`.
-    #[must_use]
-    pub fn new_held() -> ThreadSignals {
+    pub(crate) fn new_held() -> ThreadSignals {
         ThreadSignals { is_held: Mutex::new(true), ..ThreadSignals::default() }
     }
 
     /// Lets all waiting threads begin.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         *self.is_held.lock().unwrap_or_else(PoisonError::into_inner) = false;
         self.is_free.notify_all();
     }
@@ -224,7 +223,7 @@ pub enum DriveError {
     Pin(usize, io::Error),
     /// A system call failed.
     #[error("{0}")]
-    System(io::Error),
+    System(#[from] io::Error),
 }
 
 impl Drive {
@@ -268,15 +267,13 @@ impl Drive {
 
     /// The number of tallies that are reported per epoch: one for each thread that sends or
     /// receives.
-    #[must_use]
-    pub fn reporters(&self) -> usize {
+    pub(crate) fn reporters(&self) -> usize {
         1 + usize::from(self.receive_cpu.is_some())
     }
 
     /// The keys that this thread populates or clears. If each connection has its own keys: the keys
     /// of this thread's connections. If each agent has its own keys: a share of the agent's keys.
-    #[must_use]
-    pub fn share(&self) -> Range<u64> {
+    pub(crate) fn share(&self) -> Range<u64> {
         if self.workload.per_agent() {
             return self.workload.share_of_agent(self.agent, self.here);
         }

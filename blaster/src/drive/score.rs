@@ -106,7 +106,8 @@ impl EqualRequests {
 
 #[derive(Debug)]
 pub(super) struct Score {
-    tally: Tally,
+    /// The counts since the last `take`. Both halves also count here what needs no other action.
+    pub(super) tally: Tally,
     sent: EqualRequests,
     /// For each verb, the number of requests with one key that were sent when due.
     sent_when_due: [u64; VERBS.len()],
@@ -226,16 +227,6 @@ impl Score {
         }
     }
 
-    #[inline]
-    pub(super) fn sent_bytes(&mut self, bytes: usize) {
-        self.tally.sent_bytes += bytes as u64;
-    }
-
-    /// Counts a request that was late because it or an earlier request could not be sent when due.
-    pub(super) fn held_back(&mut self) {
-        self.tally.held_back += 1;
-    }
-
     /// Counts a request that was answered on `line` at `now_ns`, or given up if `now_ns` is `None`.
     #[inline]
     pub(super) fn over(&mut self, line: u32, sent: &Sent, outcome: &Outcome, now_ns: Option<u64>) {
@@ -329,54 +320,9 @@ impl Score {
         }
     }
 
-    #[inline]
-    pub(super) fn received(&mut self, bytes: usize) {
-        self.tally.received_bytes += bytes as u64;
-    }
-
-    pub(super) fn broken(&mut self) {
-        self.tally.broken += 1;
-    }
-
     #[cold]
     pub(super) fn refused(&mut self, words: &[u8]) {
         self.tally.refusals.count(words);
-    }
-
-    pub(super) fn cut_off(&mut self, requests: u64) {
-        self.tally.cut_off += requests;
-    }
-
-    pub(super) fn connected(&mut self) {
-        self.tally.connects += 1;
-    }
-
-    pub(super) fn refused_connection(&mut self) {
-        self.tally.refused += 1;
-    }
-
-    pub(super) fn reset(&mut self) {
-        self.tally.reset += 1;
-    }
-
-    pub(super) fn disconnected(&mut self) {
-        self.tally.disconnects += 1;
-    }
-
-    pub(super) fn udp_timeout(&mut self) {
-        self.tally.udp.timeouts += 1;
-    }
-
-    pub(super) fn lost(&mut self) {
-        self.tally.udp.lost += 1;
-    }
-
-    pub(super) fn duplicate(&mut self) {
-        self.tally.udp.duplicate += 1;
-    }
-
-    pub(super) fn reordered(&mut self) {
-        self.tally.udp.reordered += 1;
     }
 }
 

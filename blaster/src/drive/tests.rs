@@ -54,6 +54,12 @@ fn server(places: &[Place], plan: Plan) -> RunningServer {
     reflect::serve(&Plan { places: places.to_vec(), ..plan }).unwrap()
 }
 
+/// The protocols in which a server at this place is reached.
+fn protocols(place: &Place) -> impl Iterator<Item = Protocol> {
+    let is_udp = matches!(place, Place::Udp(_));
+    PROTOCOLS.into_iter().filter(move |one| !(is_udp && *one == Protocol::Resp))
+}
+
 fn plan() -> Plan {
     Plan { threads: 1, value_bytes: 64, ..Plan::default() }
 }
@@ -79,6 +85,11 @@ fn drive(workload: &Arc<Workload>, places: &[Place], protocol: Protocol) -> Driv
     let pace = Pace::Closed { connections: 2, depth: 8 };
     let drive = Drive::new(Arc::clone(workload), targets, protocol, pace);
     Drive { timeout: PATIENCE, end, ..drive }
+}
+
+fn limited(drive: Drive, requests: Option<u64>) -> Drive {
+    let end = EndCondition { requests, ..drive.end.clone() };
+    Drive { end, ..drive }
 }
 
 fn outcome(drive: Drive) -> Result<Tally, DriveError> {
@@ -114,10 +125,7 @@ fn every_protocol_over_every_transport_closed_and_open_together_and_apart() {
     // A datagram socket's buffer holds 200 requests, so unread requests are not lost.
     let open = Pace::Open { rate_per_s: 20_000.0, connections: 2, outstanding_max: 200 };
     for place in running.addresses() {
-        for protocol in PROTOCOLS {
-            if protocol == Protocol::Resp && matches!(place, Place::Udp(_)) {
-                continue;
-            }
+        for protocol in protocols(place) {
             let closed = drive(&workload, std::slice::from_ref(place), protocol);
             for (pace, apart) in
                 [(closed.pace, None), (open, None), (closed.pace, Some(0)), (open, Some(0))]
@@ -136,13 +144,9 @@ fn multigets_are_one_request_of_several_keys() {
     let running = server(&[tcp(), udp()], plan());
     let workload = workload(&[("batch", "48")]);
     for place in running.addresses() {
-        for protocol in PROTOCOLS {
-            if protocol == Protocol::Resp && matches!(place, Place::Udp(_)) {
-                continue;
-            }
+        for protocol in protocols(place) {
             let drive = drive(&workload, std::slice::from_ref(place), protocol);
-            let end = EndCondition { requests: Some(300), ..drive.end.clone() };
-            let tally = ran(Drive { end, ..drive });
+            let tally = ran(limited(drive, Some(300)));
             let get = tally.verb(Verb::Get);
             let counts = (get.sent, get.answered, get.keys, get.hits, get.misses, get.timeouts);
             let what = format!("{} over {place:?}", protocol.name());
@@ -175,8 +179,7 @@ fn populating_stores_each_key_once_whatever_the_number_of_threads() {
         let mut stored = 0;
         for thread in 0..3 {
             let drive = drive(&workload, running.addresses(), protocol);
-            let end = EndCondition { requests: None, ..drive.end.clone() };
-            let drive = Drive { mode: Mode::Populate, thread, threads: 3, end, ..drive };
+            let drive = Drive { mode: Mode::Populate, thread, threads: 3, ..limited(drive, None) };
             let share = drive.share();
             let tally = ran(drive);
             let set = tally.verb(Verb::Set);
@@ -194,10 +197,7 @@ fn every_verb_is_answered() {
     let mix = [("value-size", "3000"), ("mix", "get=1,set=1,delete=1,append=1,add=1,replace=1")];
     let workload = workload(&mix);
     for place in running.addresses() {
-        for protocol in PROTOCOLS {
-            if protocol == Protocol::Resp && matches!(place, Place::Udp(_)) {
-                continue;
-            }
+        for protocol in protocols(place) {
             let tally = ran(drive(&workload, std::slice::from_ref(place), protocol));
             for verb in crate::workload::VERBS {
                 let seen = tally.verb(verb);
@@ -246,8 +246,7 @@ fn dropped_doubled_or_swapped(way: &Way<'_>) {
         let running = (way.start)(Plan { faults, value_bytes, ..plan() });
         let drive = way.drive(&running, &workload, protocol);
         let pace = Pace::Closed { connections: 1, depth: 64 };
-        let end = EndCondition { requests: Some(2000), ..drive.end.clone() };
-        let drive = Drive { pace, end, timeout: PATIENCE_FOR_THE_LOST, ..drive };
+        let drive = Drive { pace, timeout: PATIENCE_FOR_THE_LOST, ..limited(drive, Some(2000)) };
         let tally = (way.ran)(drive);
         let counts = running.counts();
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -319,8 +318,7 @@ fn multigets_apart(way: &Way<'_>, protocol: Protocol, faults: Faults) -> (Tally,
     let workload = workload(&[("batch", "10")]);
     let drive = way.drive(&running, &workload, protocol);
     let pace = Pace::Closed { connections: 1, depth: 4 };
-    let end = EndCondition { requests: Some(500), ..drive.end.clone() };
-    let tally = (way.ran)(Drive { pace, end, ..drive });
+    let tally = (way.ran)(Drive { pace, ..limited(drive, Some(500)) });
     let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
     (tally, count(&running.counts().duplicated), count(&running.counts().reordered))
 }
@@ -372,8 +370,7 @@ fn long_answers(way: &Way<'_>) {
     let faults = Faults { drop_every: 100, ..Faults::default() };
     let running = (way.start)(Plan { value_bytes: 10_000, faults, ..plan() });
     let drive = way.drive(&running, &workload, Protocol::Text);
-    let end = EndCondition { requests: Some(500), ..drive.end.clone() };
-    let tally = (way.ran)(Drive { end, timeout: PATIENCE_FOR_THE_LOST, ..drive });
+    let tally = (way.ran)(Drive { timeout: PATIENCE_FOR_THE_LOST, ..limited(drive, Some(500)) });
     let get = tally.verb(Verb::Get);
     assert_eq!((get.answered, get.hits, tally.udp.lost), (495, 495, 5));
     assert!(tally.received_bytes > 495 * 10_000);
@@ -387,8 +384,7 @@ fn a_stall_of_the_server_is_in_the_open_loops_response_times() {
     let workload = workload(&[("gap", "fixed")]);
     let drive = drive(&workload, running.addresses(), Protocol::Text);
     let pace = Pace::Open { rate_per_s: 2000.0, connections: 2, outstanding_max: 10_000 };
-    let end = EndCondition { requests: Some(2000), ..drive.end.clone() };
-    let tally = ran(Drive { pace, end, ..drive });
+    let tally = ran(Drive { pace, ..limited(drive, Some(2000)) });
     let get = tally.verb(Verb::Get);
     assert!(running.counts().stalls.load(Ordering::Relaxed) > 0);
     assert_eq!(get.answered, 2000);
@@ -406,8 +402,7 @@ fn what_is_due_while_too_much_is_outstanding_is_late_and_not_left_out() {
     let workload = workload(&[("gap", "fixed")]);
     let drive = drive(&workload, running.addresses(), Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1000.0, connections: 1, outstanding_max: 2 };
-    let end = EndCondition { requests: Some(60), ..drive.end.clone() };
-    let tally = ran(Drive { pace, end, ..drive });
+    let tally = ran(Drive { pace, ..limited(drive, Some(60)) });
     let get = tally.verb(Verb::Get);
     assert_eq!((get.answered, tally.offered), (60, 60));
     assert!(tally.held_back > 0);
@@ -451,8 +446,8 @@ fn a_request_that_fits_no_datagram_is_refused_in_words() {
     let running = server(&[udp()], plan());
     let workload = workload(&[("value-size", "70000")]);
     let drive = drive(&workload, running.addresses(), Protocol::Text);
-    let end = EndCondition { requests: None, ..drive.end.clone() };
-    let error = outcome(Drive { mode: Mode::Populate, end, ..drive }).unwrap_err().to_string();
+    let error =
+        outcome(Drive { mode: Mode::Populate, ..limited(drive, None) }).unwrap_err().to_string();
     assert!(error.contains("70000 bytes") && error.contains("use TCP"), "{error}");
     let resp = self::drive(&workload, running.addresses(), Protocol::Resp);
     assert!(outcome(resp).unwrap_err().to_string().contains("use TCP"));
@@ -466,9 +461,8 @@ fn requests_that_are_never_answered_run_out_of_time_and_the_run_ends() {
     for place in running.addresses() {
         for apart in [None, Some(0)] {
             let drive = drive(&workload, std::slice::from_ref(place), Protocol::Text);
-            let end = EndCondition { requests: Some(40), ..drive.end.clone() };
             let timeout = Duration::from_millis(50);
-            let tally = ran(Drive { end, timeout, receive_cpu: apart, ..drive });
+            let tally = ran(Drive { timeout, receive_cpu: apart, ..limited(drive, Some(40)) });
             let get = tally.verb(Verb::Get);
             assert_eq!((get.sent, get.timeouts, get.answered), (40, 40, 0), "{place:?} {apart:?}");
         }
@@ -584,8 +578,7 @@ fn a_connection_that_is_away_does_not_hold_up_those_with_other_keys() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let place = Place::Tcp(listener.local_addr().unwrap());
     let drive = drive(&workload, &[place], Protocol::Text);
-    let end = EndCondition { requests: Some(100), ..drive.end.clone() };
-    let drive = Drive { pace, end, ..drive };
+    let drive = Drive { pace, ..limited(drive, Some(100)) };
     let tally = std::thread::scope(|scope| {
         scope.spawn(move || {
             let [one, other] = [(); 2].map(|()| listener.accept().unwrap().0);
@@ -612,9 +605,9 @@ fn what_spins_is_busy_while_it_sends() {
     let workload = workload(&[("mix", "set=1"), ("value-size", "8000")]);
     let drive = drive(&workload, &[Place::Udp(hole.local_addr().unwrap())], Protocol::Text);
     let pace = Pace::Open { rate_per_s: 1e7, connections: 2, outstanding_max: 100_000 };
-    let end = EndCondition { requests: Some(3_000), ..drive.end.clone() };
     // No request is answered, so the run ends when the timeout of the last request has passed.
-    let drive = Drive { pace, end, spin: true, timeout: Duration::from_secs(1), ..drive };
+    let drive =
+        Drive { pace, spin: true, timeout: Duration::from_secs(1), ..limited(drive, Some(3_000)) };
     let tally = ran(drive);
     let (set, busy_ns) = (tally.verb(Verb::Set), tally.busy_ns);
     assert!(set.sent > 0 && set.sent + set.unsent == 3_000, "{} {}", set.sent, set.unsent);
@@ -653,8 +646,7 @@ fn a_stop_ends_a_run_and_epochs_split_what_was_seen() {
     for apart in [None, Some(0)] {
         let drive = drive(&workload, running.addresses(), Protocol::Text);
         let stop = Arc::clone(&drive.end.stop);
-        let end = EndCondition { requests: None, ..drive.end.clone() };
-        let drive = Drive { end, receive_cpu: apart, ..drive };
+        let drive = Drive { receive_cpu: apart, ..limited(drive, None) };
         let reporters = drive.reporters();
         let (sink, tallies) = mpsc::channel();
         let epoch = AtomicU32::new(5);
@@ -695,8 +687,7 @@ fn values_that_were_never_stored_are_seen_when_they_are_verified() {
         for place in running.addresses() {
             for protocol in [Protocol::Text, Protocol::Meta, Protocol::Binary] {
                 let drive = drive(&workload, std::slice::from_ref(place), protocol);
-                let end = EndCondition { requests: Some(200), ..drive.end.clone() };
-                let tally = ran(Drive { verify: true, end, ..drive });
+                let tally = ran(Drive { verify: true, ..limited(drive, Some(200)) });
                 let get = tally.verb(Verb::Get);
                 assert_eq!((get.hits, get.corrupt), (get.keys, get.keys), "{protocol:?} {batch}");
             }

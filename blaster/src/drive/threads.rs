@@ -5,6 +5,7 @@
 //! reach the server, so that an answer always finds its request. A thread never holds two locks of
 //! the exchange at once, and holds a lock only while it swaps or appends vectors.
 
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -24,6 +25,7 @@ use super::outward::Outward;
 use super::plan::{Drive, DriveError, Pace};
 use super::score::{DriveState, Score};
 use crate::measure::{Connections, Tally};
+use crate::words::ns;
 
 /// The token of the sending half's epoll or, if there are two threads, of `Exchange::waker`.
 const OTHER_HALF: u64 = u64::MAX;
@@ -56,7 +58,7 @@ struct Watch<'a> {
 
 impl<'a> Watch<'a> {
     fn new(drive: &'a Drive, clock: Clock, epoch: &'a AtomicU32, sink: &'a Sink) -> Watch<'a> {
-        let timeout_ns = u64::try_from(drive.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns = ns(drive.timeout);
         Watch {
             drive,
             clock,
@@ -107,7 +109,7 @@ impl<'a> Watch<'a> {
     /// gives up all due requests.
     fn give_up(&self, outward: &mut Outward, now_ns: u64, state: &mut DriveState) {
         let is_over = self.is_over();
-        let timeout_ns = u64::try_from(self.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
+        let timeout_ns = ns(self.drive.timeout);
         outward.give_up(now_ns, if is_over { 0 } else { timeout_ns }, state);
         outward.is_ended |= is_over;
     }
@@ -141,18 +143,16 @@ pub(super) fn run(
 ) -> Result<(), DriveError> {
     pin(drive.cpu)?;
     let mut watch = Watch::new(drive, clock, epoch, sink);
-    let waker = Arc::new(Waker::new().map_err(DriveError::System)?);
-    let outward = Outward::new(drive, Arc::clone(&waker), clock.now_ns());
-    let mut outward = outward.map_err(DriveError::System)?;
+    let waker = Arc::new(Waker::new()?);
+    let mut outward = Outward::new(drive, Arc::clone(&waker), clock.now_ns())?;
     let options = Options {
         protocol: drive.protocol,
-        timeout_ns: u64::try_from(drive.timeout.as_nanos()).unwrap_or(u64::MAX),
+        timeout_ns: ns(drive.timeout),
         verify: drive.verify,
         fill: drive.fill_on_miss,
         has_order: !drive.steering.splits_connections(),
     };
-    let lines = outward.lines();
-    let inward = Inward::new(options, drive.names.clone(), lines).map_err(DriveError::System)?;
+    let inward = Inward::new(options, drive.names.clone(), outward.lines())?;
     let (mut state, mut messages) = (drive_state(drive, clock, 0), Messages::default());
     outward.open_all(clock.now_ns(), &mut state, &mut messages)?;
     outward.establish(&clock, &mut state, &mut messages)?;
@@ -167,13 +167,12 @@ pub(super) fn run(
 }
 
 /// Makes a timer that expires every `SLEEP_MAX`, and stays readable until it is read.
-fn start_timer() -> Result<OwnedFd, DriveError> {
+fn start_timer() -> io::Result<OwnedFd> {
     let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    let system = |error: rustix::io::Errno| DriveError::System(error.into());
-    let timer = timerfd_create(TimerfdClockId::Monotonic, flags).map_err(system)?;
+    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
     let every = Timespec { tv_sec: 0, tv_nsec: i64::from(SLEEP_MAX.subsec_nanos()) };
     let periodic = Itimerspec { it_interval: every, it_value: every };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &periodic).map_err(system)?;
+    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &periodic)?;
     Ok(timer)
 }
 
@@ -184,7 +183,7 @@ fn clear_timer(timer: &OwnedFd) {
 
 /// Makes a thread's state. `half` is 1 for a separate receiving thread, and 0 for other threads.
 fn drive_state(drive: &Drive, clock: Clock, half: usize) -> DriveState {
-    let late_ns = u64::try_from(drive.late_limit.as_nanos()).unwrap_or(u64::MAX);
+    let late_ns = ns(drive.late_limit);
     let counts = drive.live_counts.as_ref().map(|live_counts| Arc::clone(&live_counts[half]));
     let is_closed = matches!(drive.pace, Pace::Closed { .. });
     // Only the receiving half counts answers on connections.
@@ -208,11 +207,9 @@ fn on_one_thread(
     mut messages: Messages,
 ) -> Result<(), DriveError> {
     let clock = watch.clock;
-    let nested = inward.epoll.add(&outward.epoll, OTHER_HALF, Interest::Accept, &inward.calls);
-    nested.map_err(DriveError::System)?;
+    inward.epoll.add(&outward.epoll, OTHER_HALF, Interest::Accept, &inward.calls)?;
     let timer = start_timer()?;
-    let added = inward.epoll.add(&timer, TIMER, Interest::Wake, &inward.calls);
-    added.map_err(DriveError::System)?;
+    inward.epoll.add(&timer, TIMER, Interest::Wake, &inward.calls)?;
     inward.apply(&mut messages, &mut state);
     loop {
         outward.act_on_feedback(&clock, &mut state, &mut inward);
@@ -222,8 +219,7 @@ fn on_one_thread(
         }
         let limit = watch.limit(&outward);
         let is_found = inward.poll_queues(limit, &clock, &mut state);
-        let is_other_half =
-            !is_found && inward.wait(limit, OTHER_HALF).map_err(DriveError::System)?;
+        let is_other_half = !is_found && inward.wait(limit, OTHER_HALF)?;
         let read_ns = inward.read_all(&clock, &mut state);
         if is_other_half {
             clear_timer(&timer);
@@ -255,7 +251,7 @@ fn on_one_thread(
 /// True if no request is in flight, or if the last requests have waited longer than the timeout.
 fn is_done(watch: &mut Watch<'_>, inward: &Inward, state: &DriveState, now_ns: u64) -> bool {
     let since_ns = *watch.ended_ns.get_or_insert(now_ns);
-    let timeout_ns = u64::try_from(watch.drive.timeout.as_nanos()).unwrap_or(u64::MAX);
+    let timeout_ns = ns(watch.drive.timeout);
     let is_idle = inward.waiting == 0 && state.feedback.fills.is_empty();
     is_idle || now_ns.saturating_sub(since_ns) > timeout_ns.saturating_add(watch.tick_ns)
 }
@@ -282,7 +278,7 @@ fn on_two_threads(
     let exchange = Exchange {
         messages: Arc::default(),
         feedback: Mutex::default(),
-        waker: Waker::new().map_err(DriveError::System)?,
+        waker: Waker::new()?,
         is_ended: AtomicBool::new(false),
         is_done: AtomicBool::new(false),
         is_stuck: AtomicBool::new(false),
@@ -290,15 +286,16 @@ fn on_two_threads(
     let (exchange, drive) = (&exchange, watch.drive);
     let other = Watch::new(drive, watch.clock, watch.epoch, watch.sink);
     std::thread::scope(|scope| {
-        let receiving =
-            std::thread::Builder::new().name("receive".to_owned()).spawn_scoped(scope, move || {
+        let receiving = std::thread::Builder::new().name("receive".to_owned()).spawn_scoped(
+            scope,
+            move || {
                 let outcome = receive(other, inward, exchange, &sender_waker, cpu);
                 // Release: pairs with the acquire in `transmit`.
                 exchange.is_done.store(true, Ordering::Release);
                 sender_waker.wake();
                 outcome
-            });
-        let receiving = receiving.map_err(DriveError::System)?;
+            },
+        )?;
         let sent = transmit(watch, &mut outward, exchange, &mut state, &mut messages);
         // Release: pairs with the acquire in `receive`.
         exchange.is_ended.store(true, Ordering::Release);
@@ -386,16 +383,14 @@ fn receive(
     let clock = watch.clock;
     let mut state = drive_state(watch.drive, clock, 1);
     inward.set_mailbox(Arc::clone(&exchange.messages));
-    let added = inward.epoll.add(&exchange.waker, OTHER_HALF, Interest::Wake, &inward.calls);
-    added.map_err(DriveError::System)?;
+    inward.epoll.add(&exchange.waker, OTHER_HALF, Interest::Wake, &inward.calls)?;
     loop {
         // Acquire: pairs with the release in `transmit`. If the flag is set, the exchange has the
         // last messages, and `take_messages` takes them.
         let is_ended = exchange.is_ended.load(Ordering::Acquire);
         let limit = Timeout::Within(SLEEP_MAX);
         let is_found = inward.poll_queues(limit, &clock, &mut state);
-        let is_other_half =
-            !is_found && inward.wait(limit, OTHER_HALF).map_err(DriveError::System)?;
+        let is_other_half = !is_found && inward.wait(limit, OTHER_HALF)?;
         if is_other_half {
             exchange.waker.clear();
         }

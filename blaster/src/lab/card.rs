@@ -14,25 +14,17 @@ use super::namespace::{FIRST, run};
 use std::path::Path;
 
 /// The names of two network cards that a cable joins: kvblaster's card, then the servers' card.
-pub type Pair = [String; 2];
-
-/// The reason why the lab cannot use the cards.
-#[derive(Debug, thiserror::Error)]
-#[error("--interface: {0}")]
-pub struct CardError(String);
+pub(crate) type Pair = [String; 2];
 
 /// The maximum number of pairs of cards.
-pub const PAIRS_MAX: usize = 16;
+pub(crate) const PAIRS_MAX: usize = 16;
 /// The maximum length of an interface's name in bytes: IFNAMSIZ without the final zero.
 const NAME_BYTES_MAX: usize = 15;
 /// Words that `ip` shows in a route, but that `ip` does not accept as an argument.
 const SHOWN_ONLY: [&str; 4] = ["linkdown", "dead", "offload", "rt_offload"];
 
-/// Parses `NEAR,FAR`.
-///
-/// # Errors
-/// The text is not the names of two interfaces, separated by a comma.
-pub fn pair(text: &str) -> Result<Pair, String> {
+/// Parses `NEAR,FAR`. Fails if the text is not the names of two interfaces, separated by a comma.
+pub(crate) fn pair(text: &str) -> Result<Pair, String> {
     let is_name = |name: &str| {
         let is_plain = |one: char| one.is_ascii_alphanumeric() || "-_.:@+".contains(one);
         (1..=NAME_BYTES_MAX).contains(&name.len()) && name.chars().all(is_plain)
@@ -43,13 +35,11 @@ pub fn pair(text: &str) -> Result<Pair, String> {
     }
 }
 
-/// Checks that the lab can use the cards.
-///
-/// # Errors
-/// There are too many pairs; a card is named twice, does not exist, is no Ethernet interface, or
-/// belongs to a bridge or bond; or this process is not root.
-pub fn check(pairs: &[Pair]) -> Result<(), CardError> {
-    let refused = |why: String| Err(CardError(why));
+/// Checks that the lab can use the cards. Fails if there are too many pairs; a card is named twice,
+/// does not exist, is no Ethernet interface, or belongs to a bridge or bond; or this process is not
+/// root.
+pub(crate) fn check(pairs: &[Pair]) -> Result<(), String> {
+    let refused = |why: String| Err(format!("--interface: {why}"));
     if pairs.len() > PAIRS_MAX {
         return refused(format!("give at most {PAIRS_MAX} pairs of network cards"));
     }

@@ -13,29 +13,18 @@ const SERVERS_MAX: usize = 16;
 /// The maximum number of points of an experiment: the product of its axes' numbers of points.
 const POINTS_MAX: usize = 512;
 
-/// The reason why a file is no experiment.
-#[derive(Debug, thiserror::Error)]
-pub enum ExperimentError {
-    /// The file is not TOML, or has an unknown field, or lacks a field.
-    #[error("{0}: {1}")]
-    Toml(String, #[source] Box<toml::de::Error>),
-    /// A field has a value that is not allowed, or that contradicts another field.
-    #[error("{0}: {1}")]
-    Wrong(String, String),
-}
-
 impl Experiment {
     /// Reads an experiment from the text of its file.
     ///
     /// # Errors
     /// The text is no experiment.
-    pub fn parse(name: &str, text: &str) -> Result<Experiment, ExperimentError> {
-        let toml = |error| ExperimentError::Toml(name.to_owned(), Box::new(error));
-        let mut experiment: Experiment = toml::from_str(text).map_err(toml)?;
+    pub fn parse(name: &str, text: &str) -> Result<Experiment, String> {
+        let mut experiment: Experiment =
+            toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
         name.clone_into(&mut experiment.name);
         match experiment.check() {
             Ok(()) => Ok(experiment),
-            Err(why) => Err(ExperimentError::Wrong(name.to_owned(), why)),
+            Err(why) => Err(format!("{name}: {why}")),
         }
     }
 

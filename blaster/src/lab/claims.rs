@@ -23,18 +23,18 @@ use std::collections::BTreeSet;
 
 /// Two servers are not compared if, in the median of the rounds, their shares of keys not found
 /// differ by more than this number.
-pub const NOT_FOUND_APART_MAX: f64 = 0.01;
+pub(crate) const NOT_FOUND_APART_MAX: f64 = 0.01;
 /// The first words of the reason if servers cannot be compared because they found different keys.
 pub(crate) const VOID: &str = "not comparable";
 /// The name of the experiment that compares each server with an equal server.
-pub const NOISE: &str = "own-noise";
+pub(crate) const NOISE: &str = "own-noise";
 /// The ending of the name of an equal server in the experiment `NOISE`: `memcached again`.
 pub(crate) const AGAIN: &str = " again";
 
 /// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The interval lies within the claim's limits.
     Confirmed,
     /// The interval lies outside the claim's limits.
@@ -50,8 +50,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict in words.
-    #[must_use]
-    pub fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Verdict::Confirmed => "confirmed",
             Verdict::NotReproduced => "not reproduced",
@@ -64,13 +63,9 @@ impl Verdict {
 
 /// A claim with its verdict.
 #[derive(Clone, Debug)]
-pub struct Judged {
+pub(crate) struct Judged {
     /// The claim in words.
     pub says: String,
-    /// The figure that the claim is about.
-    pub figure: &'static Figure,
-    /// The estimate of the claimed quantity. `None` if the quantity was not measured.
-    pub here: Option<Estimate>,
     /// The verdict.
     pub verdict: Verdict,
     /// The measured quantity and the verdict's reason, or only one of them, without a full stop.
@@ -79,8 +74,11 @@ pub struct Judged {
 }
 
 /// Judges all claims of an experiment. `noise` is the record that `noise_for` returns.
-#[must_use]
-pub fn judge(experiment: &Experiment, record: &Record, noise: Option<&Record>) -> Vec<Judged> {
+pub(crate) fn judge(
+    experiment: &Experiment,
+    record: &Record,
+    noise: Option<&Record>,
+) -> Vec<Judged> {
     let judged = |claim: &Claim| judged(claim, experiment, record, noise);
     experiment.claims.iter().filter_map(judged).collect()
 }
@@ -118,7 +116,7 @@ fn judged(
         (Some(quantity), false) => format!("{quantity}; {why}"),
         (None, _) => why,
     };
-    Some(Judged { says: claim.says.clone(), figure, here, verdict, told })
+    Some(Judged { says: claim.says.clone(), verdict, told })
 }
 
 /// Returns the verdict on a value that is the same in each round.
@@ -174,9 +172,7 @@ pub(crate) fn quantity(
 }
 
 /// Returns the record of `NOISE` that widens the intervals of `record`. A simulation has no noise.
-///
-/// # Errors
-/// The noise was measured in another way than `record`; the error says in which way.
+/// Fails if the noise was measured in another way than `record`; the error says in which way.
 pub(crate) fn noise_for<'n>(
     (experiment, record): (&Experiment, &Record),
     noise: Option<&'n Record>,

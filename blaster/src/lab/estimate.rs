@@ -9,13 +9,13 @@ use super::figures::Unit;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 /// The least number of rounds from which a confidence interval is computed.
-pub const ROUNDS_MIN: usize = 3;
+pub(crate) const ROUNDS_MIN: usize = 3;
 /// The probability with which a confidence interval contains the true mean.
-pub const CONFIDENCE: f64 = 0.95;
+pub(crate) const CONFIDENCE: f64 = 0.95;
 
 /// The mean of a quantity over several rounds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// The geometric mean if the values of all rounds are positive; otherwise the arithmetic mean.
     pub value: f64,
     /// The confidence interval of the mean. `None` if there are fewer rounds than `ROUNDS_MIN`.
@@ -52,8 +52,7 @@ pub(super) fn centre(values: &[f64]) -> Option<f64> {
 }
 
 /// Estimates the mean of values from different rounds. `None` if there are no values.
-#[must_use]
-pub fn estimate(values: &[f64]) -> Option<Estimate> {
+pub(crate) fn estimate(values: &[f64]) -> Option<Estimate> {
     let value = centre(values)?;
     let is_log = values.iter().all(|value| *value > 0.0);
     let scaled: Vec<f64> =

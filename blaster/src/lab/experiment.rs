@@ -13,19 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// Determines an experiment's points, the time of each measurement, and the number of rounds.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
     /// Everything runs once, briefly, and nothing is concluded.
@@ -59,8 +47,7 @@ pub enum Document {
 
 impl Document {
     /// The document's name in reports.
-    #[must_use]
-    pub fn title(self) -> &'static str {
+    pub(crate) fn title(self) -> &'static str {
         match self {
             Document::Kvcache => "KV-Cache paper",
             Document::Thesis => "Pavlik's thesis",
@@ -381,20 +368,16 @@ pub struct Claim {
     /// The server, or server at a point, with which `of` is compared. Without `to`, the claim is
     /// about the value of `of`. If a side names no point, the sides are compared at all points that
     /// the other side has.
-    #[serde(default)]
     pub to: Option<String>,
     /// The claim holds only if the quantity is at least this number.
-    #[serde(default)]
     pub at_least: Option<f64>,
     /// The claim holds only if the quantity is at most this number.
-    #[serde(default)]
     pub at_most: Option<f64>,
 }
 
 impl Experiment {
     /// The name of the horizontal axis.
-    #[must_use]
-    pub fn x_name(&self) -> &str {
+    pub(crate) fn x_name(&self) -> &str {
         self.axes.first().map_or("", |axis| &axis.name)
     }
 

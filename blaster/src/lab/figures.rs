@@ -30,8 +30,7 @@ pub enum Unit {
 
 impl Unit {
     /// Formats a value in this unit.
-    #[must_use]
-    pub fn format(self, value: f64) -> String {
+    pub(crate) fn format(self, value: f64) -> String {
         match self {
             Unit::PerSecond => grouped(value),
             Unit::Ns => time(whole(value)),
@@ -210,8 +209,7 @@ pub const BESIDE: &str = "beside: ";
 const BESIDE_KEPT: [&str; 4] = ["requests/s", "requests/CPU-s", "failures", "p99"];
 
 /// Returns the figures of a second load that the record has, with `BESIDE` before each name.
-#[must_use]
-pub fn beside(figures: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+pub(crate) fn beside(figures: &BTreeMap<String, f64>) -> BTreeMap<String, f64> {
     let kept = BESIDE_KEPT.iter().filter_map(|name| Some((name, *figures.get(*name)?)));
     kept.map(|(name, value)| (format!("{BESIDE}{name}"), value)).collect()
 }
@@ -228,8 +226,7 @@ pub fn quantile_of(figure: &str) -> Option<&str> {
 }
 
 /// Returns the figure with this name.
-#[must_use]
-pub fn named(name: &str) -> Option<&'static Figure> {
+pub(crate) fn named(name: &str) -> Option<&'static Figure> {
     let name = name.strip_prefix(BESIDE).unwrap_or(name);
     FIGURES.iter().chain(&PROFILE).find(|figure| figure.name == name)
 }
@@ -283,15 +280,13 @@ fn in_words(figure: &str) -> (String, bool) {
 }
 
 /// The names of all figures, separated by semicolons.
-#[must_use]
-pub fn listed() -> String {
+pub(crate) fn listed() -> String {
     let names = FIGURES.iter().chain(&PROFILE).map(|figure| figure.name);
     names.collect::<Vec<_>>().join("; ")
 }
 
 /// Computes all figures of a run that were measured.
-#[must_use]
-pub fn all(result: &RunResult, server_cpus: &[usize]) -> BTreeMap<String, f64> {
+pub(crate) fn all(result: &RunResult, server_cpus: &[usize]) -> BTreeMap<String, f64> {
     let measured = Measured { result, merged: result.merged.as_ref(), server_cpus };
     let value = |figure: &Figure| {
         let value = (figure.of)(&measured).filter(|value| value.is_finite())?;
@@ -301,8 +296,7 @@ pub fn all(result: &RunResult, server_cpus: &[usize]) -> BTreeMap<String, f64> {
 }
 
 /// Returns the figures of a simulation in which `misses` is the share of requests that missed.
-#[must_use]
-pub fn of_misses(misses: f64) -> BTreeMap<String, f64> {
+pub(crate) fn of_misses(misses: f64) -> BTreeMap<String, f64> {
     [(HITS, 1.0 - misses), (NOT_FOUND, misses)]
         .map(|(name, share)| (name.to_owned(), rounded(share)))
         .into()

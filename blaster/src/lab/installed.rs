@@ -4,27 +4,39 @@
 //! Invariant: if something is missing, the error says which variable can name it.
 
 use super::experiment::Program;
-use crate::launch::LaunchError;
 use std::env;
-use std::io;
+use std::error::Error;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The variable that names the folder with the traces.
 pub(super) const TRACES: &str = "TRACES";
 
-/// The reason why a server cannot be measured here.
-#[derive(Debug, thiserror::Error)]
-pub enum ServerError {
-    /// The machine or its software lacks something.
-    #[error("{0}")]
+/// The reason why a row was not measured.
+#[derive(Debug)]
+pub enum MeasureError {
+    /// The machine or its software lacks something, or the measurement was too short.
     Lacking(String),
-    /// A process cannot be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// A thread or a CPU cannot be used.
-    #[error("{0}")]
-    System(#[from] io::Error),
+    /// The measurement failed although the machine has all that it needs.
+    Failed(String),
+    /// The user stopped the lab.
+    Stopped,
+}
+
+impl<E: Error> From<E> for MeasureError {
+    fn from(error: E) -> MeasureError {
+        MeasureError::Failed(error.to_string())
+    }
+}
+
+impl fmt::Display for MeasureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MeasureError::Lacking(why) | MeasureError::Failed(why) => f.write_str(why),
+            MeasureError::Stopped => f.write_str("the lab was stopped by Ctrl-C or SIGTERM"),
+        }
+    }
 }
 
 impl Program {
@@ -32,7 +44,7 @@ impl Program {
     ///
     /// # Errors
     /// The program is not there.
-    pub fn path(self) -> Result<PathBuf, ServerError> {
+    pub fn path(self) -> Result<PathBuf, MeasureError> {
         let (variable, file) = match self {
             Program::Hypostyle => ("HYPOSTYLE", "hypostyle"),
             Program::Memcached => ("MEMCACHED", "memcached"),
@@ -50,7 +62,7 @@ impl Program {
 
 /// Finds a program: at the path in the environment variable `variable`, or as `file` on `PATH`, if
 /// `file` is not empty.
-pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError> {
+pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, MeasureError> {
     if let Some(named) = env::var_os(variable) {
         let path = std::path::absolute(named)?;
         let lacking = || format!("{variable}={}: there is no such file", path.display());
@@ -67,8 +79,8 @@ pub(super) fn located(variable: &str, file: &str) -> Result<PathBuf, ServerError
     })
 }
 
-pub(super) fn lacking_of(why: String) -> ServerError {
-    ServerError::Lacking(why)
+pub(super) fn lacking_of(why: String) -> MeasureError {
+    MeasureError::Lacking(why)
 }
 
 /// Returns the first file of this name in the folders of `PATH`.
@@ -79,7 +91,7 @@ pub(crate) fn on_path(file: &str) -> Option<PathBuf> {
 }
 
 /// Returns the name and the version that a program prints for `--version`.
-pub(super) fn version(path: &Path, name: &str) -> Result<String, ServerError> {
+pub(super) fn version(path: &Path, name: &str) -> Result<String, MeasureError> {
     let output = Command::new(path).arg("--version").output()?;
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     let lacking =
@@ -97,14 +109,14 @@ fn version_in(text: &str, name: &str) -> Option<String> {
 ///
 /// # Errors
 /// The variable names no folder.
-pub(super) fn traces() -> Result<PathBuf, ServerError> {
+pub(super) fn traces() -> Result<PathBuf, MeasureError> {
     let named = env::var_os(TRACES).map(PathBuf::from);
     let why = match &named {
         Some(folder) if folder.is_dir() => return Ok(folder.clone()),
         Some(folder) => format!("{TRACES}={}: there is no such folder", folder.display()),
         None => format!("the environment variable {TRACES} does not name a folder with traces"),
     };
-    Err(ServerError::Lacking(why))
+    Err(lacking_of(why))
 }
 
 #[cfg(test)]

@@ -4,13 +4,12 @@
 //! Invariant: an experiment is one TOML file, so that a new experiment needs no new code.
 //! Source: none.
 
-use super::check::ExperimentError;
 use super::experiment::Experiment;
 use crate::words::suggestion;
 use include_dir::{Dir, include_dir};
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The files of the experiments that are compiled into this program.
 static FILES: Dir<'_> = include_dir!("$CARGO_MANIFEST_DIR/experiments");
@@ -18,44 +17,31 @@ const EXTENSION: &str = "toml";
 /// Maximum length of an experiment's file. A longer file is an error.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The reason why experiments cannot be found.
-#[derive(Debug, thiserror::Error)]
-pub enum LibraryError {
-    /// A file is no experiment.
-    #[error(transparent)]
-    Experiment(#[from] ExperimentError),
-    /// A folder or file cannot be read.
-    #[error("{0}: {1}")]
-    File(PathBuf, #[source] io::Error),
-    /// No experiment has this name.
-    #[error("no experiment is called {0} (`kvblaster lab list` lists all experiments){1}")]
-    Unknown(String, String),
-}
-
 /// Returns all experiments, ordered by name.
 ///
 /// # Errors
 /// The folder cannot be read, or one of its files is no experiment.
-pub fn all(folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
+pub fn all(folder: Option<&Path>) -> Result<Vec<Experiment>, String> {
     let mut texts = match folder {
         Some(folder) => in_folder(folder)?,
         None => built_in(),
     };
     texts.sort();
-    texts.iter().map(|(name, text)| Ok(Experiment::parse(name, text)?)).collect()
+    texts.iter().map(|(name, text)| Experiment::parse(name, text)).collect()
 }
 
 /// Returns the experiments with these names, in the order of the names and without repetitions.
-///
-/// # Errors
-/// A name is unknown, or `all` fails.
-pub fn named(names: &[String], folder: Option<&Path>) -> Result<Vec<Experiment>, LibraryError> {
+/// Fails if a name is unknown, or `all` fails.
+pub(crate) fn named(names: &[String], folder: Option<&Path>) -> Result<Vec<Experiment>, String> {
     let all = all(folder)?;
     let find = |name: &String| {
         let found = all.iter().find(|experiment| experiment.name == *name).cloned();
         found.ok_or_else(|| {
             let names = all.iter().map(|experiment| experiment.name.as_str());
-            LibraryError::Unknown(name.clone(), suggestion(name, names))
+            let meant = suggestion(name, names);
+            format!(
+                "no experiment is called {name} (`kvblaster lab list` lists all experiments){meant}"
+            )
         })
     };
     let is_first = |(nth, name): &(usize, &String)| !names[..*nth].contains(name);
@@ -71,10 +57,10 @@ fn built_in() -> Vec<(String, String)> {
     files.filter_map(text).collect()
 }
 
-fn in_folder(folder: &Path) -> Result<Vec<(String, String)>, LibraryError> {
+fn in_folder(folder: &Path) -> Result<Vec<(String, String)>, String> {
     let failed = |path: &Path| {
-        let path = path.to_owned();
-        move |error| LibraryError::File(path, error)
+        let path = path.display().to_string();
+        move |error: io::Error| format!("{path}: {error}")
     };
     let mut texts = Vec::new();
     for entry in fs::read_dir(folder).map_err(failed(folder))? {

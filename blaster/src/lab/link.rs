@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 /// The name of both interfaces of the first veth pair.
 const WIRE: &str = "wire";
 /// The maximum number of wires. Each wire has its own IP network.
-pub const WIRES_MAX: usize = card::PAIRS_MAX;
+pub(crate) const WIRES_MAX: usize = card::PAIRS_MAX;
 /// If a cable carries no packets within this time, making the link fails.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Interval between two probes of a cable.
@@ -37,11 +37,11 @@ const PROBE_WAIT: Duration = Duration::from_millis(500);
 /// The reason why there is no link.
 #[derive(Debug, thiserror::Error)]
 #[error("the link between two network namespaces failed: {0}")]
-pub struct LinkError(pub(super) String);
+pub(crate) struct LinkError(pub(super) String);
 
 /// The properties of a link that `Link::new` makes.
 #[derive(Clone, Debug)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// The names of each wire's interfaces, as [`names`] returns them.
     pub wires: Vec<Pair>,
     /// True if the interfaces are cards of this machine. False if `Link::new` makes veth pairs.
@@ -54,7 +54,7 @@ pub struct Shape {
 
 /// Two network namespaces, and the wires between the namespaces.
 #[derive(Debug)]
-pub struct Link {
+pub(crate) struct Link {
     near: Namespace,
     far: Namespace,
     /// The names of each wire's interfaces, kvblaster's interface first.
@@ -64,8 +64,7 @@ pub struct Link {
 }
 
 /// Returns the IP address of the servers' interface of a wire.
-#[must_use]
-pub fn far_address(wire: usize) -> Ipv4Addr {
+pub(crate) fn far_address(wire: usize) -> Ipv4Addr {
     address(wire, 2)
 }
 
@@ -75,8 +74,7 @@ fn address(wire: usize, host: u8) -> Ipv4Addr {
 
 /// Returns the names of the interfaces of `wires` wires: the first pairs of cards or, if there are
 /// no cards, names for new veth pairs.
-#[must_use]
-pub fn names(cards: &[Pair], wires: usize) -> Vec<Pair> {
+pub(crate) fn names(cards: &[Pair], wires: usize) -> Vec<Pair> {
     let made = |nth: usize| if nth == 0 { WIRE.to_owned() } else { format!("{WIRE}{nth}") };
     match cards.is_empty() {
         true => (0..wires).map(|nth| [made(nth), made(nth)]).collect(),
@@ -85,12 +83,9 @@ pub fn names(cards: &[Pair], wires: usize) -> Vec<Pair> {
 }
 
 impl Link {
-    /// Makes a link of this shape.
-    ///
-    /// # Errors
-    /// This process has no privilege, or a program (`unshare`, `ip`, `ethtool`) is missing, or no
-    /// cable joins the cards.
-    pub fn new(shape: Shape) -> Result<Link, LinkError> {
+    /// Makes a link of this shape. Fails if this process has no privilege, or a program (`unshare`,
+    /// `ip`, `ethtool`) is missing, or no cable joins the cards.
+    pub(crate) fn new(shape: Shape) -> Result<Link, LinkError> {
         let Shape { wires, has_cards, queues, mtu } = shape;
         let [near, far] = [Namespace::new()?, Namespace::new()?];
         let link = Link { near, far, wires, settings: Vec::new() };
@@ -179,10 +174,8 @@ impl Link {
     }
 
     /// Changes settings of the servers' interfaces. When the link ends, the settings are restored.
-    ///
-    /// # Errors
-    /// An interface lacks one of the settings.
-    pub fn tune(&mut self, tuning: &Tuning) -> Result<(), LinkError> {
+    /// Fails if an interface lacks one of the settings.
+    pub(crate) fn tune(&mut self, tuning: &Tuning) -> Result<(), LinkError> {
         for [_, card] in &self.wires {
             self.settings.extend(tuning.apply(&self.far, card)?);
         }
@@ -190,20 +183,16 @@ impl Link {
     }
 
     /// Runs `act` on a new thread in the namespace of kvblaster's end. Threads and sockets that
-    /// `act` makes are in this namespace too.
-    ///
-    /// # Errors
-    /// The thread cannot be started, or cannot enter the namespace.
-    pub fn near<T: Send>(&self, act: impl FnOnce() -> T + Send) -> io::Result<T> {
+    /// `act` makes are in this namespace too. Fails if the thread cannot be started, or cannot
+    /// enter the namespace.
+    pub(crate) fn near<T: Send>(&self, act: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.near.on(act)
     }
 
     /// Runs `act` on a new thread in the namespace of the servers' end. Processes that `act` starts
-    /// are in this namespace too.
-    ///
-    /// # Errors
-    /// The thread cannot be started, or cannot enter the namespace.
-    pub fn far<T: Send>(&self, act: impl FnOnce() -> T + Send) -> io::Result<T> {
+    /// are in this namespace too. Fails if the thread cannot be started, or cannot enter the
+    /// namespace.
+    pub(crate) fn far<T: Send>(&self, act: impl FnOnce() -> T + Send) -> io::Result<T> {
         self.far.on(act)
     }
 }

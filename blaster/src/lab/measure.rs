@@ -11,13 +11,13 @@
 //! Source: the KV-Cache paper, section 6.1: each run populates again; section 6.2: RTTs are
 //! measured at a rate just below the capacity.
 
-use super::command_line::{MeasureError, has_flag, parsed};
+use super::command_line::{has_flag, parsed};
 use super::experiment::{Drive, Method, Program, Scale, Server};
 use super::figures::{self, CAPACITY_AVG};
-use super::installed::ServerError;
+use super::installed::MeasureError;
 use super::link::Link;
 use super::points::At;
-use super::profile::Profiler;
+use super::profile::{ProfileError, Profiler};
 use super::record::{Row, Started};
 use super::servers::Group;
 use super::simulated;
@@ -39,7 +39,7 @@ const OBJECTIVES: [&str; 3] = ["mean<1ms", "p99<1ms", "late<=0"];
 
 /// The CPUs and the link that a measurement uses.
 #[derive(Debug)]
-pub struct Site<'a> {
+pub(crate) struct Site<'a> {
     /// CPUs reserved for the servers.
     pub server_cpus: &'a [usize],
     /// CPUs of kvblaster.
@@ -50,7 +50,7 @@ pub struct Site<'a> {
 
 /// The times and repetitions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Times {
+pub(crate) struct Times {
     /// The value of `--schedule` for a run.
     pub run: &'static str,
     /// The flags of a search that depend on the scale, such as `--schedule` for a trial.
@@ -65,8 +65,7 @@ pub struct Times {
 
 impl Scale {
     /// Returns the scale's times and rounds.
-    #[must_use]
-    pub fn times(self) -> Times {
+    pub(crate) fn times(self) -> Times {
         let times =
             |run, run_s, search, search_s, rounds| Times { run, search, run_s, search_s, rounds };
         let quick =
@@ -88,11 +87,9 @@ impl Scale {
     }
 }
 
-/// Measures a server at a point. `known_per_s` is the capacity that an earlier round found.
-///
-/// # Errors
-/// The server cannot be started or driven, or the user stopped the lab.
-pub fn measure(
+/// Measures a server at a point. `known_per_s` is the capacity that an earlier round found. Fails
+/// if the server cannot be started or driven, or the user stopped the lab.
+pub(crate) fn measure(
     (server, drive): (&Server, &Drive),
     at: &At,
     site: &Site<'_>,
@@ -132,7 +129,7 @@ pub fn measure(
             let profiler = Profiler::start(site.server_cpus)?;
             let (result, command) = drive_with(run(&drive.flags, ""))?;
             let mut row = row(&result, (server, at, round), (site, scale))?;
-            row.figures.extend(profiler.finish(&group.pids(), scale)?);
+            row.figures.extend(profiler.finish(&group.pids(), scale).map_err(unprofiled)?);
             return Ok((row, started(server, &group, command)));
         }
         Method::Run | Method::Simulate => drive_with(run(&drive.flags, ""))?,
@@ -144,7 +141,7 @@ pub fn measure(
             };
             let Some(rate) = found else {
                 let why = "no rate was found with a mean response time below 1 ms".to_owned();
-                return Err(ServerError::Lacking(why).into());
+                return Err(MeasureError::Lacking(why));
             };
             let rate_flag = format!(" -r {:.0}", BELOW * rate);
             let (mut result, command) = drive_with(run(&drive.flags, &rate_flag))?;
@@ -178,6 +175,14 @@ fn together(
     check_answered(&second.verdict, scale)?;
     row.figures.extend(figures::beside(&figures::all(&second, site.server_cpus)));
     Ok((row, started(server, group, format!("{command} & {second_command}"))))
+}
+
+/// Few samples are no failure: the measurement was short, or the server was idle.
+fn unprofiled(error: ProfileError) -> MeasureError {
+    match error {
+        ProfileError::Few(_) => MeasureError::Lacking(error.to_string()),
+        error => error.into(),
+    }
 }
 
 fn started(server: &Server, group: &Group, driven_by: String) -> Started {
@@ -224,7 +229,7 @@ fn command(
     at: &At,
     targets: &[String],
 ) -> Result<Vec<String>, MeasureError> {
-    let resolved = |text: &str| at.resolve(text).map_err(MeasureError::Flags);
+    let resolved = |text: &str| at.resolve(text).map_err(MeasureError::Failed);
     let mut words = vec![verb.to_owned()];
     words.extend(split(&resolved(flags)?));
     if server.program == Program::Redis {
@@ -267,14 +272,14 @@ fn driven(
                 None => run::run(plan),
             }
         }
-        _ => Err(RunError::CutShort(format!("{text}: the command is neither run nor capacity"))),
+        _ => Err(RunError::Failed(format!("{text}: the command is neither run nor capacity"))),
     };
     let on_own_cpus = || on_cpus(site.client_cpus, act);
     let result = match site.link {
         Some(link) => link.near(on_own_cpus).and_then(|done| done),
         None => on_own_cpus(),
     };
-    let result = match result.map_err(ServerError::System)? {
+    let result = match result? {
         Err(RunError::Stopped) => return Err(MeasureError::Stopped),
         Ok(result) if result.is_interrupted && is_stopped() => return Err(MeasureError::Stopped),
         result => result?,
@@ -288,7 +293,7 @@ fn check_answered(verdict: &Verdict, scale: Scale) -> Result<(), MeasureError> {
     let rules = [Some(run::GONE), (scale != Scale::Smoke).then_some(NO_ANSWERS)];
     let gone = |remark: &&Remark| rules.contains(&Some(remark.rule.as_str()));
     let gone = verdict.remarks.iter().find(gone);
-    gone.map_or(Ok(()), |gone| Err(MeasureError::Gone(gone.sentence.clone())))
+    gone.map_or(Ok(()), |gone| Err(MeasureError::Failed(gone.sentence.clone())))
 }
 
 /// Prepares a plan. The run does not remove its items, because the lab kills the server afterwards.

@@ -13,7 +13,7 @@ const SMOKE_POINTS_MAX: usize = 2;
 
 /// A combination of one point of each axis.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct At {
+pub(crate) struct At {
     /// The labels, one for each axis.
     pub labels: Vec<String>,
     /// The number of CPUs that this point needs for the servers.
@@ -22,8 +22,7 @@ pub struct At {
 }
 
 /// Returns the points of an experiment at a scale. The label of the second axis changes fastest.
-#[must_use]
-pub fn points(experiment: &Experiment, scale: Scale) -> Vec<At> {
+pub(crate) fn points(experiment: &Experiment, scale: Scale) -> Vec<At> {
     let scaled = match scale {
         Scale::Smoke | Scale::Quick => &experiment.vars.quick,
         Scale::Default => &BTreeMap::new(),
@@ -61,11 +60,9 @@ pub(super) fn labels(experiment: &Experiment, scale: Scale) -> Vec<Vec<String>> 
 
 impl At {
     /// Replaces each `{name}` in `text` by its value. `text` must not have placeholders that
-    /// `launch` replaces, such as `{port}`.
-    ///
-    /// # Errors
-    /// A placeholder has no value, or a brace is not closed.
-    pub fn resolve(&self, text: &str) -> Result<String, String> {
+    /// `launch` replaces, such as `{port}`. Fails if a placeholder has no value, or a brace is not
+    /// closed.
+    pub(crate) fn resolve(&self, text: &str) -> Result<String, String> {
         let mut out = String::new();
         let mut rest = text;
         while let Some((before, after)) = rest.split_once('{') {
@@ -93,8 +90,7 @@ impl At {
 
     /// True if `text` names this point: the labels of all axes, separated by `,`, or only the label
     /// of the first axis.
-    #[must_use]
-    pub fn is_at(&self, text: &str) -> bool {
+    pub(crate) fn is_at(&self, text: &str) -> bool {
         is_at(&self.labels, text)
     }
 }

@@ -12,7 +12,7 @@
 //! Source: "Performance Analysis of Memcached", section 5.1, whose list the categories extend.
 
 use super::experiment::Scale;
-use super::figures::PREFIX;
+use super::figures::{PREFIX, PROFILE};
 use super::installed::on_path;
 use crate::launch::guard::Guard;
 use crate::launch::status_within;
@@ -33,30 +33,10 @@ use std::sync::mpsc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The kinds of work. The first kind, `IDLE`, is left out of the shares.
-pub const CATEGORIES: [&str; 17] = [
-    IDLE,
-    "driver",
-    "TCP/IP stack",
-    "copy",
-    "system call",
-    "socket layer",
-    "wake-up",
-    "wait",
-    "lock",
-    "kernel allocation",
-    "allocation",
-    "parse",
-    "hash",
-    "store",
-    "reply",
-    "other server code",
-    "other kernel",
-];
-/// The category of samples of a CPU without work.
+/// The category of samples of a CPU without work, which is left out of the shares.
 const IDLE: &str = "idle";
 /// The category of samples that no row of `symbols.toml` matches.
-pub const UNMAPPED: &str = "unmapped";
+const UNMAPPED: &str = "unmapped";
 /// Samples a second on each CPU. The number is prime, to stay out of step with periodic work.
 const SAMPLES_PER_S: &str = "3989";
 /// With fewer samples, there is no profile. With this number, the 95 % interval of a share is at
@@ -81,28 +61,16 @@ const PARANOID: &str = "/proc/sys/kernel/perf_event_paranoid";
 
 /// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
-pub enum ProfileError {
-    /// The program perf is not installed.
-    #[error("a profile needs the program perf, which is not on PATH")]
-    NoPerf,
-    /// perf refused to record.
-    #[error("perf cannot record: {0}")]
-    Refused(String),
-    /// perf did not begin in time.
-    #[error("perf did not begin to record within {} s", .0.as_secs())]
-    Idle(Duration),
-    /// perf did not end in time.
-    #[error("perf did not end within {} s", .0.as_secs())]
-    Slow(Duration),
+pub(crate) enum ProfileError {
+    /// perf is not installed, refused, or did not begin or end in time, or `symbols.toml` is wrong.
+    #[error("{0}")]
+    Failed(String),
     /// perf took fewer than `SAMPLES_MIN` samples of the servers' work.
     #[error(
         "perf took {0} samples, but a profile needs {least}; measure longer",
         least = grouped(SAMPLES_MIN as f64)
     )]
     Few(u64),
-    /// `symbols.toml` is not valid.
-    #[error("symbols.toml: {0}")]
-    Rows(#[from] Box<toml::de::Error>),
     /// A process or a file cannot be used.
     #[error("perf: {0}")]
     System(#[from] io::Error),
@@ -110,7 +78,7 @@ pub enum ProfileError {
 
 /// A running `perf record`.
 #[derive(Debug)]
-pub struct Profiler {
+pub(crate) struct Profiler {
     cpus: Vec<usize>,
     perf: PathBuf,
     record: Child,
@@ -125,22 +93,21 @@ struct Scratch {
     folder: PathBuf,
 }
 
-/// Checks that perf can record on a CPU.
-///
-/// # Errors
-/// perf is not installed, or refuses to record, usually because of `kernel.perf_event_paranoid`.
-pub fn check(cpu: usize) -> Result<(), ProfileError> {
+/// Checks that perf can record on a CPU. Fails if perf is not installed, or refuses to record,
+/// usually because of `kernel.perf_event_paranoid`.
+pub(crate) fn check(cpu: usize) -> Result<(), ProfileError> {
     let mut profiler = Profiler::start(&[cpu])?;
     profiler.stop()
 }
 
 impl Profiler {
-    /// Begins to record on `cpus`. Returns when perf has begun.
-    ///
-    /// # Errors
-    /// perf is not installed, or may not record.
-    pub fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
-        let perf = on_path("perf").ok_or(ProfileError::NoPerf)?;
+    /// Begins to record on `cpus`. Returns when perf has begun. Fails if perf is not installed, or
+    /// may not record.
+    pub(crate) fn start(cpus: &[usize]) -> Result<Profiler, ProfileError> {
+        let perf = on_path("perf").ok_or_else(|| {
+            let why = "a profile needs the program perf, which is not on PATH";
+            ProfileError::Failed(why.to_owned())
+        })?;
         let scratch = Scratch::new()?;
         let listed = cpu_list(cpus);
         let mut command = scratch.perf(&perf);
@@ -160,7 +127,8 @@ impl Profiler {
                 return Err(profiler.refusal());
             }
             if begin.elapsed() >= PATIENCE {
-                return Err(ProfileError::Idle(PATIENCE));
+                let why = format!("perf did not begin to record within {} s", PATIENCE.as_secs());
+                return Err(ProfileError::Failed(why));
             }
             sleep(LOOK);
         }
@@ -175,8 +143,7 @@ impl Profiler {
         let pid = i32::try_from(self.record.id()).ok().and_then(Pid::from_raw);
         let sent = pid.map_or(Err(Errno::SRCH), |pid| kill_process(pid, Signal::INT));
         sent.map_err(io::Error::from)?;
-        let status =
-            status_within(&mut self.record, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
+        let status = status_within(&mut self.record, PATIENCE)?.ok_or_else(|| slow(PATIENCE))?;
         // If SIGINT ends the recording, perf exits with 128 plus the signal's number, or with 0.
         let is_wrong = status.code().is_some_and(|code| code != 0 && code != 128 + 2);
         if is_wrong { Err(self.refusal()) } else { Ok(()) }
@@ -186,16 +153,16 @@ impl Profiler {
         let words = self.words.recv_timeout(PATIENCE).unwrap_or_default();
         let level = fs::read_to_string(PARANOID).ok();
         let level = level.and_then(|level| level.trim().parse().ok()).unwrap_or_default();
-        ProfileError::Refused(refused(&String::from_utf8_lossy(&words), level))
+        let why = refused(&String::from_utf8_lossy(&words), level);
+        ProfileError::Failed(format!("perf cannot record: {why}"))
     }
 
     /// Ends the recording. Returns the share of each kind of work, by the name of its figure. The
     /// shares count the processes `pids`, interrupts on idle CPUs, and the kernel's threads for
     /// packets, but not network work in interrupts of other processes. The servers must still run.
-    ///
-    /// # Errors
-    /// perf cannot report, or has too few samples of the servers. A smoke test needs one sample.
-    pub fn finish(
+    /// Fails if perf cannot report, or has too few samples of the servers. A smoke test needs one
+    /// sample.
+    pub(crate) fn finish(
         mut self,
         pids: &[u32],
         scale: Scale,
@@ -246,8 +213,8 @@ impl Profiler {
         drop(command);
         let text = read_beside(reader, REPORT_BYTES_MAX)?;
         let text = text.recv_timeout(REPORT_PATIENCE);
-        let text = text.map_err(|_| ProfileError::Slow(REPORT_PATIENCE))?;
-        status_within(&mut child, PATIENCE)?.ok_or(ProfileError::Slow(PATIENCE))?;
+        let text = text.map_err(|_| slow(REPORT_PATIENCE))?;
+        status_within(&mut child, PATIENCE)?.ok_or_else(|| slow(PATIENCE))?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 }
@@ -299,6 +266,10 @@ impl Drop for Scratch {
         // An error is ignored, because `drop` cannot return an error.
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+fn slow(patience: Duration) -> ProfileError {
+    ProfileError::Failed(format!("perf did not end within {} s", patience.as_secs()))
 }
 
 /// Returns the reason why perf refused, from perf's messages and the value in `PARANOID`.
@@ -434,7 +405,7 @@ impl Row {
 
 impl Rows {
     fn read() -> Result<Rows, ProfileError> {
-        Ok(toml::from_str(ROWS).map_err(Box::new)?)
+        toml::from_str(ROWS).map_err(|error| ProfileError::Failed(format!("symbols.toml: {error}")))
     }
 
     fn has_lines(&self, object: &str) -> bool {
@@ -454,8 +425,8 @@ impl Rows {
         least: u64,
     ) -> Result<BTreeMap<String, f64>, ProfileError> {
         let mut count = 0_u64;
-        let mut sums: BTreeMap<&str, f64> =
-            CATEGORIES.iter().chain([&UNMAPPED]).map(|name| (*name, 0.0)).collect();
+        let kinds = PROFILE.iter().filter_map(|figure| figure.name.strip_prefix(PREFIX));
+        let mut sums: BTreeMap<&str, f64> = kinds.map(|name| (name, 0.0)).collect();
         for sample in samples {
             let category = self.category(sample);
             *sums.entry(category).or_default() += sample.period as f64;

@@ -9,7 +9,7 @@
 //! unlinked before the proxy starts, so no file remains, however the proxy ends.
 //! Source: twemproxy, notes/recommendation.md and README.md ("Configuration").
 
-use super::installed::{ServerError, located, version};
+use super::installed::{MeasureError, located, version};
 use crate::launch::{self, PORT};
 use crate::words::command_line;
 use std::fmt::Write;
@@ -40,7 +40,7 @@ pub(super) struct Proxy {
 ///
 /// # Errors
 /// The proxy is not installed, or does not start.
-pub(super) fn start(targets: &[String], cpus: &[usize]) -> Result<Proxy, ServerError> {
+pub(super) fn start(targets: &[String], cpus: &[usize]) -> Result<Proxy, MeasureError> {
     let path = located("NUTCRACKER", "nutcracker")?.display().to_string();
     let redis = "redis://";
     let is_redis = targets.iter().any(|target| target.starts_with(redis));

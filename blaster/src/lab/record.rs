@@ -132,8 +132,7 @@ impl Record {
     }
 
     /// Returns the first condition of this record that differs in `other`: `the scale full`.
-    #[must_use]
-    pub fn difference(&self, other: &Record) -> Option<String> {
+    pub(crate) fn difference(&self, other: &Record) -> Option<String> {
         let machine = |one: &Record| {
             (one.machine.kernel.clone(), one.machine.cpu_model.clone(), one.machine.cpus)
         };
@@ -159,8 +158,7 @@ impl Record {
     }
 
     /// True if the run of this round, point and server is recorded.
-    #[must_use]
-    pub fn has(&self, round: u32, at: &[String], server: &str) -> bool {
+    pub(crate) fn has(&self, round: u32, at: &[String], server: &str) -> bool {
         self.rows.iter().any(|row| row.round == round && row.at == at && row.server == server)
     }
 
@@ -175,15 +173,13 @@ impl Record {
     }
 
     /// Returns the values of a server's figure at a point, by round.
-    #[must_use]
-    pub fn values(&self, server: &str, at: &[String], figure: &str) -> BTreeMap<u32, f64> {
+    pub(crate) fn values(&self, server: &str, at: &[String], figure: &str) -> BTreeMap<u32, f64> {
         let rows = self.rows.iter().filter(|row| row.server == server && row.at == at);
         rows.filter_map(|row| Some((row.round, *row.figures.get(figure)?))).collect()
     }
 
     /// The labels of all measured points, in the order of the experiment's axes.
-    #[must_use]
-    pub fn points(&self, experiment: &Experiment) -> Vec<Vec<String>> {
+    pub(crate) fn points(&self, experiment: &Experiment) -> Vec<Vec<String>> {
         let is_measured = |at: &Vec<String>| self.rows.iter().any(|row| row.at == *at);
         labels(experiment, Scale::Full).into_iter().filter(is_measured).collect()
     }

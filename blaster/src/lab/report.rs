@@ -12,24 +12,25 @@
 
 #[cfg(test)]
 mod browser;
-pub mod charts;
-pub mod entry;
-pub mod findings;
-pub mod glossary;
-pub mod knee;
-pub mod markdown;
-pub mod noise;
-pub mod overview;
-pub mod page;
-pub mod profile;
-pub mod section;
+pub(crate) mod charts;
+pub(crate) mod entry;
+pub(crate) mod findings;
+pub(crate) mod glossary;
+pub(crate) mod knee;
+pub(crate) mod markdown;
+pub(crate) mod noise;
+pub(crate) mod overview;
+pub(crate) mod page;
+pub(crate) mod profile;
+pub(crate) mod section;
 #[cfg(test)]
 mod tests;
 
 use super::claims::NOISE;
-use super::library::{self, LibraryError};
+use super::library;
 use super::record::Record;
-use crate::result::{ResultError, put};
+use crate::result::put;
+use crate::words::Failure;
 use entry::Entry;
 use markdown::MADE;
 use section::{Section, without_folders};
@@ -43,39 +44,18 @@ const RECORD: &str = "json";
 /// The name of the page's file in the folder of the records, unless the user names another file.
 const PAGE: &str = "report.html";
 
-/// The reason why there is no report.
-#[derive(Debug, thiserror::Error)]
-pub enum ReportError {
-    /// Experiments cannot be found.
-    #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// The folder has no records.
-    #[error("{0}: the folder has no data of an experiment; `kvblaster lab run -o` writes data")]
-    Nothing(PathBuf),
-    /// The report would replace a file that no report has made.
-    #[error(
-        "{0}: kvblaster does not replace this file, because no earlier report wrote it; name \
-         another folder, or move the file"
-    )]
-    Foreign(PathBuf),
-    /// A file of the report cannot be written.
-    #[error(transparent)]
-    Result(#[from] ResultError),
-    /// A folder or file cannot be read or removed.
-    #[error("{0}: {1}")]
-    File(PathBuf, #[source] io::Error),
-}
-
 /// Reads the records of a folder, and adds the experiments of `library` that have no record. The
-/// experiment `NOISE` is the first entry; all other entries are sorted by name.
-///
-/// # Errors
-/// The folder cannot be read or has no records, or an experiment is wrong.
-pub fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, ReportError> {
+/// experiment `NOISE` is the first entry; all other entries are sorted by name. Fails if the folder
+/// cannot be read or has no records, or an experiment is wrong.
+pub(crate) fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, Failure> {
     let experiments = library::all(library)?;
-    let recorded = names(folder).map_err(|error| ReportError::File(folder.to_owned(), error))?;
+    let recorded = names(folder).map_err(unusable(folder))?;
     if recorded.is_empty() {
-        return Err(ReportError::Nothing(folder.to_owned()));
+        let folder = folder.display();
+        return Err(format!(
+            "{folder}: the folder has no data of an experiment; `kvblaster lab run -o` writes data"
+        )
+        .into());
     }
     let all: BTreeSet<&str> = experiments
         .iter()
@@ -92,6 +72,10 @@ pub fn entries(folder: &Path, library: Option<&Path>) -> Result<Vec<Entry>, Repo
     Ok(entries)
 }
 
+fn unusable(path: &Path) -> impl Fn(io::Error) -> String {
+    move |error| format!("{}: {error}", path.display())
+}
+
 /// Returns the names, without `.json`, of all files that may be records.
 fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
@@ -105,41 +89,41 @@ fn names(folder: &Path) -> io::Result<BTreeSet<String>> {
 }
 
 /// Makes a section of each entry that has a record, in the order of the entries.
-#[must_use]
-pub fn sections(entries: &[Entry]) -> Vec<Section> {
+pub(crate) fn sections(entries: &[Entry]) -> Vec<Section> {
     let noise = entries.iter().find(|entry| entry.name == NOISE);
     let noise = noise.and_then(|entry| entry.record.as_ref().ok()?.as_ref());
     entries.iter().filter_map(|entry| Section::new(entry, noise)).collect()
 }
 
 /// Writes the page and, if `markdown` names a folder, the Markdown files. Returns a text to print,
-/// which is the page itself if `out` is `-`.
-///
-/// # Errors
-/// `entries` fails, or a file cannot be written.
-pub fn write(
+/// which is the page itself if `out` is `-`. Fails if `entries` fails, or a file cannot be written.
+pub(crate) fn write(
     folder: &Path,
     out: Option<&Path>,
     (markdown, library): (Option<&Path>, Option<&Path>),
-) -> Result<String, ReportError> {
+) -> Result<String, Failure> {
     let entries = entries(folder, library)?;
     let sections = sections(&entries);
     if let Some(markdown) = markdown {
-        let failed = |error| ReportError::File(markdown.to_owned(), error);
-        fs::create_dir_all(markdown).map_err(failed)?;
+        fs::create_dir_all(markdown).map_err(unusable(markdown))?;
         let files = markdown::files(&entries, &sections);
         let paths: BTreeSet<PathBuf> = files.iter().map(|(name, _)| markdown.join(name)).collect();
         if let Some(foreign) = paths.iter().find(|path| path.exists() && !is_ours(path)) {
-            return Err(ReportError::Foreign(foreign.clone()));
+            return Err(format!(
+                "{}: kvblaster does not replace this file, because no earlier report wrote it; \
+                 name another folder, or move the file",
+                foreign.display()
+            )
+            .into());
         }
         for (name, text) in &files {
             put(&markdown.join(name), text.as_bytes())?;
         }
         // Removes files that an earlier report made for experiments that no longer have data.
-        for entry in fs::read_dir(markdown).map_err(failed)? {
-            let path = entry.map_err(failed)?.path();
+        for entry in fs::read_dir(markdown).map_err(unusable(markdown))? {
+            let path = entry.map_err(unusable(markdown))?.path();
             if !paths.contains(&path) && is_ours(&path) {
-                fs::remove_file(&path).map_err(|error| ReportError::File(path.clone(), error))?;
+                fs::remove_file(&path).map_err(unusable(&path))?;
             }
         }
     }

@@ -9,10 +9,9 @@
 //! a smoke test. Each limit is tried once.
 //! Source: this project's bench `memory`, which varies the other server's limit.
 
-use super::command_line::MeasureError;
 use super::experiment::{Drive, Scale, Server};
 use super::figures::{MEMORY_LIMIT, RESIDENT};
-use super::installed::ServerError;
+use super::installed::MeasureError;
 use super::measure::{self, Site};
 use super::points::At;
 use super::record::{Row, Started};
@@ -54,7 +53,7 @@ pub(super) fn measure(
         let limited = Server { memory_mb: memory_mb.to_string(), ..server.clone() };
         let (mut row, started) = measure::measure((&limited, drive), at, site, turn)?;
         row.figures.insert(MEMORY_LIMIT.to_owned(), memory_mb as f64 * MB);
-        let unknown = || ServerError::Lacking("the resident memory cannot be read".to_owned());
+        let unknown = || MeasureError::Lacking("the resident memory cannot be read".to_owned());
         let resident = *row.figures.get(RESIDENT).ok_or_else(unknown)?;
         Ok::<_, MeasureError>(((row, started), resident / MB))
     };
@@ -67,7 +66,7 @@ pub(super) fn measure(
         "the lab found no memory limit at which the server has {wanted_mb} MB of resident memory; \
          the nearest resident memory that was measured is {resident_mb:.1} MB"
     );
-    Err(ServerError::Lacking(why).into())
+    Err(MeasureError::Lacking(why))
 }
 
 fn fits(wanted_mb: u64, resident_mb: f64) -> bool {

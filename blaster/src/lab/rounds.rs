@@ -11,20 +11,18 @@
 //! Source: Georges, Buytaert, Eeckhout, "Statistically Rigorous Java Performance Evaluation".
 
 use super::card::Pair;
-use super::command_line::MeasureError;
 use super::experiment::{Experiment, Method, Scale, Server};
 use super::figures::{self, CAPACITY_AVG, MEMORY_LIMIT};
-use super::installed::ServerError;
+use super::installed::MeasureError;
 use super::measure::{self, Site};
 use super::points::{At, points};
-use super::profile::ProfileError;
 use super::record::{Missing, Record, SCHEMA};
 use super::resident;
 use super::servers::{self, Group, Place};
 use super::simulated;
-use crate::result::ResultError;
 use crate::result::manifest::Manifest;
 use crate::run::compare::order;
+use crate::words::Failure;
 use crate::words::{clock, hex};
 use md5::{Digest, Md5};
 use std::collections::BTreeSet;
@@ -39,7 +37,7 @@ const SIMULATION_S: f64 = 0.2;
 
 /// The settings of a lab.
 #[derive(Clone, Debug)]
-pub struct Lab {
+pub(crate) struct Lab {
     /// The folder of the records.
     pub folder: PathBuf,
     /// The scale of all experiments.
@@ -62,7 +60,7 @@ pub struct Lab {
 
 /// The outcome of a lab.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// The number of rows measured.
     pub measured: usize,
     /// The number of measurements that failed although the machine has all that they need.
@@ -71,37 +69,14 @@ pub struct Ended {
     pub is_interrupted: bool,
 }
 
-/// The reason why the lab cannot run.
-#[derive(Debug, thiserror::Error)]
-pub enum LabError {
-    /// A record cannot be read or written.
-    #[error(transparent)]
-    Result(#[from] ResultError),
-    /// The folder has data of an earlier lab, and the user did not give `--resume`.
-    #[error(
-        "{0}: this file has data already; give --resume to add to the data, or name another \
-         folder (-o)"
-    )]
-    Taken(PathBuf),
-    /// The earlier data were measured in another way.
-    #[error(
-        "{0}: these data were measured with {1}; add only measurements that are made in the same \
-         way, or name another folder (-o)"
-    )]
-    Differs(PathBuf, String),
-}
-
 struct Turn<'e> {
     round: u32,
     at: &'e At,
     server: &'e Server,
 }
 
-/// Runs the experiments.
-///
-/// # Errors
-/// A record cannot be read or written.
-pub fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, LabError> {
+/// Runs the experiments. Fails if a record cannot be read or written.
+pub(crate) fn run(experiments: &[Experiment], lab: &Lab) -> Result<Ended, Failure> {
     let all = |experiment: &Experiment| points(experiment, lab.scale);
     let points: Vec<Vec<At>> = experiments.iter().map(all).collect();
     let records = experiments.iter().zip(&points);
@@ -169,7 +144,7 @@ impl Lab {
     }
 
     /// Returns the record to which the lab adds rows: a new record, or that of an earlier lab.
-    fn record(&self, experiment: &Experiment, points: &[At]) -> Result<Record, LabError> {
+    fn record(&self, experiment: &Experiment, points: &[At]) -> Result<Record, Failure> {
         let manifest = Manifest::here();
         let rounds = match simulated::is_exact(experiment) {
             true => 1,
@@ -196,10 +171,20 @@ impl Lab {
         };
         let path = Record::path(&self.folder, &experiment.name);
         if !self.resumes {
-            return Err(LabError::Taken(path));
+            return Err(format!(
+                "{}: this file has data already; give --resume to add to the data, or name \
+                 another folder (-o)",
+                path.display()
+            )
+            .into());
         }
         if let Some(other) = found.difference(&fresh) {
-            return Err(LabError::Differs(path, other));
+            return Err(format!(
+                "{}: these data were measured with {other}; add only measurements that are made \
+                 in the same way, or name another folder (-o)",
+                path.display()
+            )
+            .into());
         }
         if found.plan != fresh.plan {
             self.tell(&format!(
@@ -248,14 +233,14 @@ impl Lab {
         experiment: &Experiment,
         record: &mut Record,
         turn: &Turn<'_>,
-    ) -> Result<Taken, LabError> {
+    ) -> Result<Taken, Failure> {
         let Turn { round, at, server } = *turn;
         if record.lacks(&at.labels, &server.name) {
             return Ok(Taken::Nothing);
         }
         let known = [CAPACITY_AVG, MEMORY_LIMIT].map(|figure| known(record, server, at, figure));
         let link = Group::link(server, at, Place { cpus: &self.server_cpus, cards: &self.cards });
-        let measured = link.map_err(MeasureError::from).and_then(|link| {
+        let measured = link.and_then(|link| {
             let (server_cpus, client_cpus) = (&self.server_cpus[..], &self.client_cpus[..]);
             let site = Site { server_cpus, client_cpus, link: link.as_ref() };
             resident::measure((server, &experiment.drive), at, &site, (self.scale, round, known))
@@ -272,10 +257,8 @@ impl Lab {
                 record.write(&self.folder)?;
                 return Ok(Taken::Row);
             }
-            Err(MeasureError::Server(ServerError::Lacking(why))) => (why, false),
-            // Few samples are no failure: the measurement was short, or the server was idle.
-            Err(MeasureError::Profile(error @ ProfileError::Few(_))) => (error.to_string(), false),
-            Err(error) => (error.to_string(), true),
+            Err(MeasureError::Lacking(why)) => (why, false),
+            Err(MeasureError::Failed(why)) => (why, true),
         };
         self.tell(&format!("{}: {}: {why}", experiment.name, server.name));
         let (server, at) = (server.name.clone(), at.labels.clone());
@@ -411,7 +394,8 @@ mod tests {
         "other words".clone_into(&mut experiment.title);
         assert_eq!(record(&experiment, &lab).unwrap().rows.len(), 1);
         let full = Lab { scale: Scale::Full, ..lab.clone() };
-        assert!(matches!(record(&experiment, &full), Err(LabError::Differs(..))));
+        let refused = record(&experiment, &full).unwrap_err().to_string();
+        assert!(refused.contains("these data were measured with"), "{refused}");
         experiment.drive.flags += " -d 2";
         assert!(record(&experiment, &lab).unwrap().rows.is_empty());
         std::fs::remove_dir_all(&folder).unwrap();

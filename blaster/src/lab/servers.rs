@@ -8,7 +8,7 @@
 
 use super::card::{self, Pair};
 use super::experiment::{Need, Program, Server, Way};
-use super::installed::{ServerError, lacking_of, located, traces, version};
+use super::installed::{MeasureError, lacking_of, located, traces, version};
 use super::link::{self, Link, Shape, WIRES_MAX, far_address};
 use super::points::At;
 use super::tuning::Tuning;
@@ -32,8 +32,8 @@ const EVERYBODY: &str = "udp_allow=0.0.0.0/0,udp_allow=::/0";
 const LOOPBACK: &str = "127.0.0.1";
 
 /// A server's running processes.
-#[derive(Debug)]
-pub struct Group {
+#[derive(Debug, Default)]
+pub(crate) struct Group {
     processes: Vec<launch::Server>,
     /// The processes' addresses, as kvblaster's command line names them.
     pub targets: Vec<String>,
@@ -63,7 +63,7 @@ struct Launch {
 
 /// The CPUs and network cards that an experiment may use.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'p> {
+pub(crate) struct Place<'p> {
     /// CPUs reserved for the servers.
     pub cpus: &'p [usize],
     /// The pairs of network cards (`--interface`).
@@ -72,8 +72,7 @@ pub struct Place<'p> {
 
 impl Way {
     /// True if the requests take the link between two network namespaces.
-    #[must_use]
-    pub fn is_linked(self) -> bool {
+    pub(crate) fn is_linked(self) -> bool {
         !matches!(self, Way::Tcp | Way::Unix | Way::Udp)
     }
 
@@ -92,11 +91,9 @@ impl Way {
     }
 }
 
-/// Checks that the machine meets a need. `cards` are the network cards of `--interface`.
-///
-/// # Errors
-/// The machine does not meet the need; the error says why.
-pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
+/// Checks that the machine meets a need. `cards` are the network cards of `--interface`. Fails if
+/// the machine does not meet the need; the error says why.
+pub(crate) fn check(need: Need, cards: &[Pair]) -> Result<(), MeasureError> {
     let found = match need {
         Need::Root if rustix::process::geteuid().is_root() => return Ok(()),
         Need::Root => "network namespaces and AF_XDP need root",
@@ -128,25 +125,17 @@ pub fn check(need: Need, cards: &[Pair]) -> Result<(), ServerError> {
 
 impl Group {
     /// Starts a server's processes on the servers' CPUs, and waits until they answer. The caller
-    /// has checked the server's needs.
-    ///
-    /// # Errors
-    /// A program is not there, or a process does not start.
-    pub fn start(
+    /// has checked the server's needs. Fails if a program is not there, or a process does not
+    /// start.
+    pub(crate) fn start(
         server: &Server,
         at: &At,
         cpus: &[usize],
         link: Option<&Link>,
-    ) -> Result<Group, ServerError> {
+    ) -> Result<Group, MeasureError> {
         let launch = Launch::new(server, at, link)?;
         let settings = link.map_or(Vec::new(), |link| link.settings.clone());
-        let mut group = Group {
-            processes: Vec::new(),
-            targets: Vec::new(),
-            stream_targets: Vec::new(),
-            version: String::new(),
-            commands: Vec::new(),
-        };
+        let mut group = Group::default();
         for nth in 0..launch.instances {
             let own = launch.cpus_of(nth, cpus);
             let words = launch.words(nth);
@@ -184,11 +173,13 @@ impl Group {
     }
 
     /// Returns the link that a server needs at one point, with the queues and the settings that the
-    /// experiment requests. `None` if the server is not reached over a link.
-    ///
-    /// # Errors
-    /// The link cannot be made.
-    pub fn link(server: &Server, at: &At, place: Place<'_>) -> Result<Option<Link>, ServerError> {
+    /// experiment requests. `None` if the server is not reached over a link. Fails if the link
+    /// cannot be made.
+    pub(crate) fn link(
+        server: &Server,
+        at: &At,
+        place: Place<'_>,
+    ) -> Result<Option<Link>, MeasureError> {
         if !server.way.is_linked() {
             return Ok(None);
         }
@@ -202,21 +193,20 @@ impl Group {
     }
 
     /// The processes' ids.
-    #[must_use]
-    pub fn pids(&self) -> Vec<u32> {
+    pub(crate) fn pids(&self) -> Vec<u32> {
         self.processes.iter().map(launch::Server::pid).collect()
     }
 }
 
 /// Parses a number of an experiment, which must be above 0.
-pub(super) fn number(name: &str, text: &str, at: &At) -> Result<usize, ServerError> {
+pub(super) fn number(name: &str, text: &str, at: &At) -> Result<usize, MeasureError> {
     let text = at.resolve(text).map_err(lacking_of)?;
     let number = text.trim().parse::<usize>().ok().filter(|number| *number > 0);
     number.ok_or_else(|| lacking_of(format!("{name}: {text} is no number above 0")))
 }
 
 /// Returns the shape of the link that a server needs at one point.
-fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError> {
+fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, MeasureError> {
     let number = |name: &str, text: &str| number(name, text, at);
     let wires = number("wires", &server.wires)?;
     if wires > WIRES_MAX {
@@ -239,7 +229,7 @@ fn shape(server: &Server, at: &At, cards: &[Pair]) -> Result<Shape, ServerError>
 }
 
 /// Returns the settings of the link that a server needs at one point.
-fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, ServerError> {
+fn tuning(server: &Server, at: &At, place: Place<'_>) -> Result<Tuning, MeasureError> {
     let cpus = |name: &str, text: &str| {
         let text = at.resolve(text).map_err(lacking_of)?;
         match text.trim() {
@@ -273,7 +263,7 @@ fn chosen(places: &str, cpus: &[usize]) -> Result<Vec<usize>, String> {
 }
 
 impl Launch {
-    fn new(server: &Server, at: &At, link: Option<&Link>) -> Result<Launch, ServerError> {
+    fn new(server: &Server, at: &At, link: Option<&Link>) -> Result<Launch, MeasureError> {
         let resolved = |text: &str| at.resolve(text).map_err(lacking_of);
         let number = |name: &str, text: &str| number(name, text, at);
         let instances = number("instances", &server.instances)?;
@@ -287,7 +277,7 @@ impl Launch {
             return Err(lacking_of(why.to_owned()));
         }
         let is_yes =
-            |text: &str| Ok::<_, ServerError>(matches!(resolved(text)?.trim(), "yes" | "true"));
+            |text: &str| Ok::<_, MeasureError>(matches!(resolved(text)?.trim(), "yes" | "true"));
         Ok(Launch {
             program: server.program,
             path: server.program.path()?,

@@ -9,10 +9,10 @@
 //! requests are a sample, so each round draws other requests.
 //! Source: none; see the crate `simulate`.
 
-use super::command_line::{MeasureError, has_flag, parsed};
+use super::command_line::{has_flag, parsed};
 use super::experiment::{Drive, Experiment, Method, Program, Scale, Server};
 use super::figures;
-use super::installed::{ServerError, TRACES, traces};
+use super::installed::{MeasureError, TRACES, traces};
 use super::points::{self, At};
 use super::record::{Row, Started};
 use crate::flags::Verb;
@@ -87,19 +87,19 @@ pub(super) fn measure(
     at: &At,
     (cpus, round): (&[usize], u32),
 ) -> Result<(Row, Started), MeasureError> {
-    let mut words = words(server, drive, at).map_err(MeasureError::Flags)?;
+    let mut words = words(server, drive, at).map_err(MeasureError::Failed)?;
     if has_flag(&words, DRAWING) {
         words.extend(["--seed".to_owned(), (round + 1).to_string()]);
     }
     let command = shown(&words);
     let words = words.into_iter().map(in_folder).collect::<Result<_, _>>()?;
     let (verb, _) = parsed(words)?;
-    let wrong = |why: &str| MeasureError::Flags(format!("{command}: {why}"));
+    let wrong = |why: &str| MeasureError::Failed(format!("{command}: {why}"));
     let Verb::Simulate(mut plan) = verb else { return Err(wrong("the command is not simulate")) };
     // `parsed` has added LRU for comparison, but only the server's policy is to be simulated.
     plan.contestants = vec![server.flags.parse().map_err(|why: String| wrong(&why))?];
     let done = on_cpus(cpus, || outcomes(&plan, |_, _| ()));
-    let (_, outcomes) = done.map_err(ServerError::System)??;
+    let (_, outcomes) = done?.map_err(|error| MeasureError::Failed(error.to_string()))?;
     let misses = match outcomes.as_slice() {
         [one] => match one.sizes.as_slice() {
             [(_, misses)] => misses.iter().sum::<u64>() as f64 / (one.requests as f64).max(1.0),
@@ -143,7 +143,7 @@ fn shown(words: &[String]) -> String {
 }
 
 /// Returns the path of a trace if the word begins with `IN_TRACES`, and otherwise the word itself.
-fn in_folder(word: String) -> Result<String, ServerError> {
+fn in_folder(word: String) -> Result<String, MeasureError> {
     let Some(file) = word.strip_prefix(IN_TRACES) else { return Ok(word) };
     let folder = traces()?;
     let path = folder.join(file);
@@ -151,7 +151,7 @@ fn in_folder(word: String) -> Result<String, ServerError> {
         true => Ok(path.display().to_string()),
         false => {
             let why = format!("{TRACES}={}: there is no file {file}", folder.display());
-            Err(ServerError::Lacking(why))
+            Err(MeasureError::Lacking(why))
         }
     }
 }

@@ -17,7 +17,7 @@ const GROUP_CPUS: usize = 32;
 
 /// Settings of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tuning {
+pub(crate) struct Tuning {
     /// The CPUs that process received packets (RPS). An empty list changes nothing.
     pub rps: Vec<usize>,
     /// The CPUs for interrupts: the CPU at index n handles queue n. An empty list changes nothing.

@@ -6,44 +6,21 @@
 use super::card;
 use super::experiment::{Experiment, Scale};
 use super::flags::{Plan, ReportFlags, RunFlags, Verb};
-use super::library::{self, LibraryError};
-use super::report::{self, ReportError};
-use super::rounds::{self, Lab, LabError};
+use super::library;
+use super::report;
+use super::rounds::{self, Lab};
 use crate::flags::exit::Exit;
-use crate::run::{self, RunError};
+use crate::run;
 use crate::words::values::cpu_list;
-use crate::words::{quoted, sentence, wrapped};
+use crate::words::{Failure, quoted, sentence, wrapped};
 use std::fmt::Write;
-
-/// The reason why a verb of the lab failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// Experiments cannot be found.
-    #[error(transparent)]
-    Library(#[from] LibraryError),
-    /// Experiments cannot be run.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-    /// The report cannot be made.
-    #[error(transparent)]
-    Report(#[from] ReportError),
-    /// A network card of `--interface` cannot be used.
-    #[error(transparent)]
-    Card(#[from] card::CardError),
-    /// kvblaster may not run on a CPU that the user named.
-    #[error(transparent)]
-    Cpu(#[from] RunError),
-    /// The kernel does not tell the CPUs of this process.
-    #[error("cannot read on which CPUs kvblaster may run: {0}")]
-    Cpus(#[from] std::io::Error),
-}
 
 impl Plan {
     /// Executes the verb. Returns the text to print, and the exit status.
     ///
     /// # Errors
     /// An experiment is unknown or wrong, or data cannot be written.
-    pub fn run(&self) -> Result<(String, Exit), Error> {
+    pub fn run(&self) -> Result<(String, Exit), Failure> {
         match &self.verb {
             Verb::List { library } => {
                 Ok((listed(&library::all(library.experiments.as_deref())?), Exit::Met))
@@ -60,14 +37,14 @@ impl Plan {
 }
 
 impl ReportFlags {
-    fn run(&self) -> Result<(String, Exit), Error> {
+    fn run(&self) -> Result<(String, Exit), Failure> {
         let more = (self.markdown.as_deref(), self.library.experiments.as_deref());
         Ok((report::write(&self.folder, self.out.as_deref(), more)?, Exit::Met))
     }
 }
 
 impl RunFlags {
-    fn run(&self) -> Result<(String, Exit), Error> {
+    fn run(&self) -> Result<(String, Exit), Failure> {
         let folder = self.library.experiments.as_deref();
         let experiments = match self.all {
             true => library::all(folder)?,
@@ -87,9 +64,10 @@ impl RunFlags {
         Ok((text + "\n", exit))
     }
 
-    fn lab(&self) -> Result<Lab, Error> {
+    fn lab(&self) -> Result<Lab, Failure> {
         card::check(&self.interface)?;
-        let own = net::thread_cpus()?;
+        let unknown = "cannot read on which CPUs kvblaster may run";
+        let own = net::thread_cpus().map_err(|error| format!("{unknown}: {error}"))?;
         let half = own.len().div_ceil(2);
         let server_cpus = match self.server_cpus.is_empty() {
             true => own[..half].to_vec(),

@@ -16,7 +16,7 @@ const OUTBOX_DATAGRAMS_MAX: usize = 256;
 
 /// Datagrams that wait to be sent.
 #[derive(Debug, Default)]
-pub struct DatagramBatch {
+pub(crate) struct DatagramBatch {
     bytes: Vec<u8>,
     runs: Vec<Run>,
     /// The receivers. A `Run` stores an index into this vector, because a `Peer` is large.
@@ -50,21 +50,19 @@ struct Run {
 
 impl DatagramBatch {
     /// Returns an empty batch. If `by_flow` is true, datagrams of the same flow are sent together.
-    #[must_use]
-    pub fn new(by_flow: bool) -> DatagramBatch {
+    pub(crate) fn new(by_flow: bool) -> DatagramBatch {
         DatagramBatch { by_flow, ..DatagramBatch::default() }
     }
 
     /// Returns an outbox for batches. If `runs` is true, one system call can send a whole run.
-    #[must_use]
-    pub fn outbox(runs: bool) -> Outbox {
+    pub(crate) fn outbox(runs: bool) -> Outbox {
         Outbox::new(OUTBOX_DATAGRAMS_MAX, OUTBOX_DATAGRAMS_MAX, runs)
     }
 
     /// Begins a datagram to the peer `to`, or to the connected peer if `to` is `None`. The caller
     /// appends the datagram's bytes to the returned vector, and then calls `end`.
     #[inline]
-    pub fn begin(&mut self, to: Option<&Peer>, flow: u16) -> &mut Vec<u8> {
+    pub(crate) fn begin(&mut self, to: Option<&Peer>, flow: u16) -> &mut Vec<u8> {
         let to = to.map(|to| {
             if self.peers.last() != Some(to) {
                 self.peers.push(*to);
@@ -77,7 +75,7 @@ impl DatagramBatch {
 
     /// Ends the datagram that was begun last. Returns its length in bytes.
     #[inline]
-    pub fn end(&mut self) -> usize {
+    pub(crate) fn end(&mut self) -> usize {
         let (last_start, end) = (self.last_start, self.bytes.len());
         let bytes = end - last_start.start;
         self.datagrams += 1;
@@ -95,7 +93,7 @@ impl DatagramBatch {
     }
 
     /// Removes the datagram that ended last.
-    pub fn remove_last(&mut self) {
+    pub(crate) fn remove_last(&mut self) {
         let Some(last) = self.runs.last_mut() else { return };
         self.datagrams -= 1;
         self.bytes.truncate(self.last_start.start);
@@ -107,26 +105,23 @@ impl DatagramBatch {
 
     /// Returns the number of datagrams. Sent datagrams are included until all datagrams are sent.
     #[inline]
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.datagrams
     }
 
     /// True if the batch contains no datagrams.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.datagrams == 0
     }
 
     /// Returns the number of bytes of all datagrams, including sent ones.
     #[inline]
-    #[must_use]
-    pub fn total_bytes(&self) -> usize {
+    pub(crate) fn total_bytes(&self) -> usize {
         self.bytes.len()
     }
 
     /// Removes all datagrams.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.runs.clear();
         self.peers.clear();
@@ -134,7 +129,7 @@ impl DatagramBatch {
     }
 
     /// Sends the waiting datagrams. If some could not be sent, returns the reason.
-    pub fn post(
+    pub(crate) fn post(
         &mut self,
         outbox: &mut Outbox,
         socket: &Datagrams,
@@ -167,14 +162,14 @@ impl DatagramBatch {
     }
 
     /// Returns the waiting datagrams in the order in which they are to be sent.
-    pub fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn datagrams(&self) -> impl Iterator<Item = &[u8]> {
         self.runs[self.runs_sent..]
             .iter()
             .flat_map(|one| self.bytes[one.first.start..one.end].chunks(one.each_bytes.max(1)))
     }
 
     /// Marks `sent` more datagrams as sent. When all datagrams are sent, clears the batch.
-    pub fn mark_sent(&mut self, mut sent: usize) {
+    pub(crate) fn mark_sent(&mut self, mut sent: usize) {
         for run in &mut self.runs[self.runs_sent..] {
             let bytes = run.end - run.first.start;
             let datagrams = bytes.div_ceil(run.each_bytes.max(1)).max(1);

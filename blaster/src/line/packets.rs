@@ -42,7 +42,7 @@ static OPEN: Mutex<Vec<Weak<Interface>>> = Mutex::new(Vec::new());
 
 /// The resources that a process's threads need at an interface.
 #[derive(Clone, Debug)]
-pub struct InterfaceNeeds {
+pub(crate) struct InterfaceNeeds {
     /// The interface.
     pub bypass: Bypass,
     /// The targets reached over the interface.
@@ -65,7 +65,7 @@ struct Interface {
 
 /// One thread's queues of an interface.
 #[derive(Debug)]
-pub struct Queues {
+pub(crate) struct Queues {
     queues: Vec<Queue>,
     thread: usize,
     /// The lowest source port of all threads' ports.
@@ -97,20 +97,20 @@ struct Source {
 
 /// A connection that bypasses the kernel's network stack.
 #[derive(Debug)]
-pub struct Packets {
-    queues: Arc<Queues>,
+pub(crate) struct Packets {
+    /// The queues of the connection's thread.
+    pub(crate) queues: Arc<Queues>,
     source: Source,
-    target: SocketAddr,
+    /// The address of the server.
+    pub(crate) target: SocketAddr,
     to: Peer,
     _interface: Arc<Interface>,
 }
 
 /// Opens an XDP port for each queue of an interface. The XDP ports receive the packets to
 /// `addresses` and UDP `ports`. Thread n of `threads` uses XDP ports n, n + threads, and so on.
-///
-/// # Errors
-/// The interface does not support AF_XDP as needed, or another program uses the interface.
-pub fn open(
+/// Fails if the interface does not support AF_XDP as needed, or another program uses the interface.
+pub(crate) fn open(
     bypass: &Bypass,
     threads: usize,
     addresses: &[IpAddr],
@@ -149,11 +149,13 @@ pub(crate) fn dropped() -> u64 {
 }
 
 impl Packets {
-    /// Makes a connection from thread number `thread` of this process to the target `to`.
-    ///
-    /// # Errors
-    /// The interface cannot be opened, the thread has no queue or port, or `to` cannot be reached.
-    pub fn connect(wanted: &InterfaceNeeds, thread: usize, to: SocketAddr) -> io::Result<Packets> {
+    /// Makes a connection from thread number `thread` of this process to the target `to`. Fails if
+    /// the interface cannot be opened, the thread has no queue or port, or `to` cannot be reached.
+    pub(crate) fn connect(
+        wanted: &InterfaceNeeds,
+        thread: usize,
+        to: SocketAddr,
+    ) -> io::Result<Packets> {
         let interface = Interface::shared(wanted)?;
         let name = &wanted.bypass.interface;
         let no_queue = || io::Error::other(format!("{name} has no queue for thread {thread}"));
@@ -177,31 +179,16 @@ impl Packets {
         }
     }
 
-    /// The queues of the connection's thread.
-    #[inline]
-    #[must_use]
-    pub fn queues(&self) -> &Arc<Queues> {
-        &self.queues
-    }
-
     /// The source port of the connection.
     #[inline]
-    #[must_use]
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.source.port
-    }
-
-    /// The address of the server.
-    #[inline]
-    #[must_use]
-    pub fn target(&self) -> SocketAddr {
-        self.target
     }
 
     /// Moves `batch` to the queue, from which `Queues::post` sends it. Returns false if the queue
     /// has too little room for the batch.
     #[inline]
-    pub fn enqueue(&self, batch: &mut DatagramBatch, calls: &Calls) -> bool {
+    pub(crate) fn enqueue(&self, batch: &mut DatagramBatch, calls: &Calls) -> bool {
         let Some(mut port) = self.queues.lock(self.source.queue) else { return false };
         let outbox = &mut port.outbox;
         let mut add = |datagram| {
@@ -224,20 +211,18 @@ impl Drop for Packets {
 
 impl Queues {
     /// Number of queues.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.queues.len()
     }
 
     /// The descriptor of a queue, for epoll.
-    #[must_use]
-    pub fn fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn fd(&self, queue: usize) -> Option<BorrowedFd<'_>> {
         self.queues.get(queue).map(|queue| queue.fd.as_fd())
     }
 
     /// Locks a queue. The caller must release the lock after a few calls.
     #[inline]
-    pub fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
+    pub(crate) fn lock(&self, queue: usize) -> Option<MutexGuard<'_, Port>> {
         let queue = self.queues.get(queue)?;
         Some(queue.port.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -245,22 +230,19 @@ impl Queues {
     /// The index of `port` among the source ports of all threads, or `None` if `port` is none of
     /// these.
     #[inline]
-    #[must_use]
-    pub fn port_index(&self, port: u16) -> Option<usize> {
+    pub(crate) fn port_index(&self, port: u16) -> Option<usize> {
         let place = usize::from(port.checked_sub(self.first)?);
         (place < self.owners.len()).then_some(place)
     }
 
     /// Number of source ports of all threads.
-    #[must_use]
-    pub fn port_count(&self) -> usize {
+    pub(crate) fn port_count(&self) -> usize {
         self.owners.len()
     }
 
     /// True if a source port belongs to another thread. Answers to such a port should not arrive in
     /// this thread's queues.
-    #[must_use]
-    pub fn belongs_to_other_thread(&self, port: u16) -> bool {
+    pub(crate) fn belongs_to_other_thread(&self, port: u16) -> bool {
         let owner = self.port_index(port).and_then(|place| self.owners[place]);
         owner.is_some_and(|owner| owner != self.thread)
     }
@@ -268,7 +250,7 @@ impl Queues {
     /// Sends the datagrams that wait in the queues. If some cannot be sent, returns the reason.
     /// After `Full`, the caller must try again, because no event of the kernel reports new room.
     #[inline]
-    pub fn post(&self, calls: &Calls) -> Option<Obstacle> {
+    pub(crate) fn post(&self, calls: &Calls) -> Option<Obstacle> {
         let mut obstacle = None;
         for at in 0..self.queues.len() {
             let Some(mut port) = self.lock(at) else { continue };

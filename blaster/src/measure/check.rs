@@ -68,8 +68,7 @@ pub fn check(interval: &Interval, driven: Loop) -> Verdict {
 }
 
 /// Returns a remark if a null server's rate is below `HEADROOM_MIN` times the measured rate.
-#[must_use]
-pub fn generator_bound(interval: &Interval) -> Option<Remark> {
+pub(crate) fn generator_bound(interval: &Interval) -> Option<Remark> {
     let headroom = interval.headroom().filter(|headroom| *headroom < HEADROOM_MIN)?;
     let sentence = format!(
         "generator-bound: against a null server, which does no work, this generator reaches {:.0} \

@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 /// If all threads together have more connections than this, no answers are counted here.
-pub const CONNECTIONS_APART_MAX: u32 = 256;
+pub(crate) const CONNECTIONS_APART_MAX: u32 = 256;
 
 /// Number of bits of a time that choose a bucket within an octave. With 3 bits, the longest time of
 /// a bucket exceeds the shortest by at most 12.5 %.
@@ -116,14 +116,12 @@ impl Connection {
 
 impl Connections {
     /// Returns connections without answers. `numbers` must be ascending ranges that do not overlap.
-    #[must_use]
-    pub fn new(numbers: impl Iterator<Item = Range<u32>>) -> Connections {
+    pub(crate) fn new(numbers: impl Iterator<Item = Range<u32>>) -> Connections {
         Connections(numbers.flatten().map(Connection::new).collect())
     }
 
     /// Returns the same connections with all counts set to 0.
-    #[must_use]
-    pub fn without_answers(&self) -> Connections {
+    pub(crate) fn without_answers(&self) -> Connections {
         Connections(self.0.iter().map(|one| Connection::new(one.number)).collect())
     }
 
@@ -149,48 +147,39 @@ impl Connections {
     }
 
     /// Number of connections that are counted separately: all connections of the run, or 0.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// True if no connections are counted separately.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The connections' numbers among all connections of all threads.
-    pub fn numbers(&self) -> impl Iterator<Item = u32> {
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
         self.0.iter().map(|one| one.number)
     }
 
     /// Number of answers of all connections together.
-    #[must_use]
-    pub fn answered(&self) -> u64 {
+    #[cfg(test)]
+    pub(crate) fn answered(&self) -> u64 {
         self.0.iter().map(Connection::answered).sum()
     }
 
     /// Jain's index: 1 if all connections have the same number of answers, and 1/n if one of n
     /// connections has all answers. `None` without answers.
-    #[must_use]
-    pub fn fairness(&self) -> Option<f64> {
+    pub(crate) fn fairness(&self) -> Option<f64> {
         let counts = || self.0.iter().map(|one| one.answered() as f64);
         let (sum, squares) = (counts().sum::<f64>(), counts().map(|count| count * count));
         (sum > 0.0).then(|| sum * sum / (self.0.len() as f64 * squares.sum::<f64>()))
     }
 
     /// The smallest and the largest number of answers of a connection. `None` without connections.
-    #[must_use]
-    pub fn answered_range(&self) -> Option<(u64, u64)> {
+    pub(crate) fn answered_range(&self) -> Option<(u64, u64)> {
         let counts = || self.0.iter().map(Connection::answered);
         counts().min().zip(counts().max())
     }
 
     /// The highest 99th percentile of response times that a connection has. The result is never too
     /// low, and at most 12.5 % too high. `None` without answers.
-    #[must_use]
-    pub fn worst_p99_ns(&self) -> Option<u64> {
+    pub(crate) fn worst_p99_ns(&self) -> Option<u64> {
         self.0.iter().filter_map(|one| one.quantile_ns(0.99)).max()
     }
 }

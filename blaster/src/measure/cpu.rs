@@ -101,7 +101,6 @@ pub struct Core {
     /// The CPU's shares of time by category.
     pub shares: Categories,
     /// The CPU's interrupts and packets, if the kernel reports them.
-    #[serde(default)]
     pub network: Option<CoreNetwork>,
 }
 

@@ -12,7 +12,7 @@ use crate::workload::VERBS;
 use serde::Deserialize;
 
 /// A server keeps up if it answers at least this share of the offered requests.
-pub const ACHIEVED_SHARE_MIN: f64 = 0.99;
+pub(crate) const ACHIEVED_SHARE_MIN: f64 = 0.99;
 /// A deficit of due requests counts as chance up to this many times the square root of the
 /// requested number. The root is the standard deviation if the gaps between requests are
 /// exponential; Pareto gaps have a greater standard deviation.
@@ -30,7 +30,6 @@ pub struct Interval {
     /// The requested rate; `None` in a closed loop.
     pub asked_per_s: Option<f64>,
     /// The rate at which a null server answers the same traffic, if measured.
-    #[serde(default)]
     pub reflected_per_s: Option<f64>,
     /// The share of time for which the busiest driving thread was on a CPU.
     pub busiest: f64,
@@ -85,15 +84,13 @@ impl Interval {
     }
 
     /// Keys answered per second: all keys of answered gets, and one key for each other request.
-    #[must_use]
-    pub fn keys_per_s(&self) -> f64 {
+    pub(crate) fn keys_per_s(&self) -> f64 {
         let verbs = VERBS.into_iter().zip(&self.tally.verbs);
         self.per_s(verbs.map(|(verb, tally)| tally.keys_answered(verb)).sum())
     }
 
     /// The null server's rate divided by the achieved rate; `None` if either is unknown.
-    #[must_use]
-    pub fn headroom(&self) -> Option<f64> {
+    pub(crate) fn headroom(&self) -> Option<f64> {
         let achieved = self.achieved_per_s();
         self.reflected_per_s.filter(|_| achieved > 0.0).map(|reflected| reflected / achieved)
     }

@@ -43,7 +43,7 @@ enum Order {
 /// One objective.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Objective {
-    text: String,
+    pub(crate) text: String,
     verb: Option<Verb>,
     is_service: bool,
     figure: Figure,
@@ -89,10 +89,6 @@ impl Judgement {
 }
 
 impl Objective {
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
     pub(crate) fn value(&self, judged: TimedTally<'_>) -> Option<f64> {
         let total;
         let seen: &VerbTally = match self.verb {

@@ -46,7 +46,6 @@ pub struct ProcessUse {
     /// Number of threads at the second moment.
     pub threads: Option<u32>,
     /// Datagrams that the kernel dropped at the process's sockets, if the run is over UDP.
-    #[serde(default)]
     pub datagrams_dropped: Option<u64>,
 }
 

@@ -6,9 +6,8 @@
 //! Source: HdrHistogram's V2 compressed encoding, in base64, as in its interval logs.
 
 use super::interval::Interval;
-use super::tally::{Tally, VerbTally};
+use super::tally::VerbTally;
 use super::times::{DIGITS, FIGURES, Figure, Times};
-use super::watch::Usage;
 use crate::workload::VERBS;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -64,86 +63,53 @@ struct Encoded {
 }
 
 /// The JSON form of a report. `headroom` and `totals` are computed, and are not read back.
-#[derive(Serialize)]
-struct Report<'r> {
-    run: u32,
-    start_s: f64,
-    seconds: f64,
-    asked_per_s: Option<f64>,
-    reflected_per_s: Option<f64>,
-    headroom: Option<f64>,
-    busiest: f64,
-    totals: Totals<'r>,
-    tally: &'r Tally,
-    usage: &'r Usage,
-}
-
-#[derive(Serialize)]
-struct Totals<'t> {
-    offered_per_s: f64,
-    answered_per_s: f64,
-    keys_per_s: f64,
-    sent: u64,
-    answered: u64,
-    hits: u64,
-    misses: u64,
-    hit_ratio: Option<f64>,
-    errors: u64,
-    timeouts: u64,
-    unsent: u64,
-    corrupt: u64,
-    failed: u64,
-    failure_ratio: Option<f64>,
-    late: u64,
-    late_ratio: Option<f64>,
-    not_done: u64,
-    not_found: u64,
-    not_found_ratio: Option<f64>,
-    response_ns: WrittenTimes<'t>,
-    service_ns: WrittenTimes<'t>,
-}
-
 impl Serialize for Interval {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let Interval { run, start_s, seconds, asked_per_s, reflected_per_s, busiest, .. } = *self;
-        let (tally, usage, headroom) = (&self.tally, &self.usage, self.headroom());
-        let all = tally.total();
-        let totals = Totals {
-            offered_per_s: self.offered_per_s(),
-            answered_per_s: self.achieved_per_s(),
-            keys_per_s: self.keys_per_s(),
-            sent: all.sent,
-            answered: all.answered,
-            hits: all.hits,
-            misses: all.misses,
-            hit_ratio: all.hit_ratio(),
-            errors: all.errors,
-            timeouts: all.timeouts,
-            unsent: all.unsent,
-            corrupt: all.corrupt,
-            failed: all.failed(),
-            failure_ratio: all.failure_ratio(),
-            late: all.late,
-            late_ratio: all.late_ratio(),
-            not_done: all.not_done,
-            not_found: tally.not_found().0,
-            not_found_ratio: tally.not_found_ratio(),
-            response_ns: WrittenTimes { times: &all.response_ns, hdr: None },
-            service_ns: WrittenTimes { times: &all.service_ns, hdr: None },
-        };
-        Report {
-            run,
-            start_s,
-            seconds,
-            asked_per_s,
-            reflected_per_s,
-            headroom,
-            busiest,
-            totals,
-            tally,
-            usage,
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("run", &self.run)?;
+        map.serialize_entry("start_s", &self.start_s)?;
+        map.serialize_entry("seconds", &self.seconds)?;
+        map.serialize_entry("asked_per_s", &self.asked_per_s)?;
+        map.serialize_entry("reflected_per_s", &self.reflected_per_s)?;
+        map.serialize_entry("headroom", &self.headroom())?;
+        map.serialize_entry("busiest", &self.busiest)?;
+        map.serialize_entry("totals", &Totals(self))?;
+        map.serialize_entry("tally", &self.tally)?;
+        map.serialize_entry("usage", &self.usage)?;
+        map.end()
+    }
+}
+
+/// The sums of a report over all types of request.
+struct Totals<'r>(&'r Interval);
+
+impl Serialize for Totals<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (report, all) = (self.0, self.0.tally.total());
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("offered_per_s", &report.offered_per_s())?;
+        map.serialize_entry("answered_per_s", &report.achieved_per_s())?;
+        map.serialize_entry("keys_per_s", &report.keys_per_s())?;
+        map.serialize_entry("sent", &all.sent)?;
+        map.serialize_entry("answered", &all.answered)?;
+        map.serialize_entry("hits", &all.hits)?;
+        map.serialize_entry("misses", &all.misses)?;
+        map.serialize_entry("hit_ratio", &all.hit_ratio())?;
+        map.serialize_entry("errors", &all.errors)?;
+        map.serialize_entry("timeouts", &all.timeouts)?;
+        map.serialize_entry("unsent", &all.unsent)?;
+        map.serialize_entry("corrupt", &all.corrupt)?;
+        map.serialize_entry("failed", &all.failed())?;
+        map.serialize_entry("failure_ratio", &all.failure_ratio())?;
+        map.serialize_entry("late", &all.late)?;
+        map.serialize_entry("late_ratio", &all.late_ratio())?;
+        map.serialize_entry("not_done", &all.not_done)?;
+        map.serialize_entry("not_found", &report.tally.not_found().0)?;
+        map.serialize_entry("not_found_ratio", &report.tally.not_found_ratio())?;
+        for (name, times) in [("response_ns", &all.response_ns), ("service_ns", &all.service_ns)] {
+            map.serialize_entry(name, &WrittenTimes { times, hdr: None })?;
         }
-        .serialize(serializer)
+        map.end()
     }
 }
 

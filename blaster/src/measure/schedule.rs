@@ -6,6 +6,7 @@
 //! Source: the KV-Cache paper, section 6.1: six consecutive reports in the stable state.
 
 use super::Tally;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -47,20 +48,17 @@ pub struct ScheduleError(String, &'static str);
 
 impl Schedule {
     /// The length of the whole schedule.
-    #[must_use]
-    pub fn total(&self) -> Duration {
+    pub(crate) fn total(&self) -> Duration {
         self.settle + self.report * self.reports
     }
 
     /// The end of an epoch, as the time since the start of the schedule.
-    #[must_use]
-    pub fn end_of(&self, epoch: u32) -> Duration {
+    pub(crate) fn end_of(&self, epoch: u32) -> Duration {
         self.settle + self.report * epoch.min(self.reports)
     }
 
     /// True if an epoch is reported.
-    #[must_use]
-    pub fn is_reported(&self, epoch: u32) -> bool {
+    pub(crate) fn is_reported(&self, epoch: u32) -> bool {
         (1..=self.reports).contains(&epoch)
     }
 }
@@ -106,8 +104,7 @@ impl fmt::Display for Schedule {
 }
 
 /// Parses a time (`10s`, `1.5ms`, `2m`, `1h`, or seconds); `None` if invalid or above a week.
-#[must_use]
-pub fn span(text: &str) -> Option<Duration> {
+pub(crate) fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
     let at = text.find(|one: char| !one.is_ascii_digit() && one != '.').unwrap_or(text.len());
     let (figure, unit) = text.split_at(at);
@@ -139,15 +136,9 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
 #[derive(Debug)]
 pub struct Collector {
     threads: u32,
-    open: Vec<OpenEpoch>,
-}
-
-/// An epoch of which some threads' tallies are missing.
-#[derive(Debug)]
-struct OpenEpoch {
-    epoch: u32,
-    tallies: u32,
-    merged: MergedTally,
+    /// For each epoch of which some threads' tallies are missing: the number of tallies that
+    /// have arrived, and their sum.
+    open: BTreeMap<u32, (u32, MergedTally)>,
 }
 
 /// The counts of all threads in one epoch.
@@ -167,9 +158,7 @@ impl MergedTally {
             self.busiest = self.busiest.max(tally.busy_ns as f64 / tally.wall_ns as f64);
         }
     }
-}
 
-impl MergedTally {
     /// Adds a later tally of the same threads. `busiest` becomes the mean, which is too high if the
     /// two tallies had different busiest threads.
     pub(crate) fn join(&mut self, other: &MergedTally) {
@@ -182,36 +171,25 @@ impl MergedTally {
 
 impl Collector {
     /// Returns a collector for `threads` threads, each of which hands over one tally per epoch.
-    #[must_use]
-    pub fn new(threads: u32) -> Collector {
-        Collector { threads, open: Vec::new() }
+    pub(crate) fn new(threads: u32) -> Collector {
+        Collector { threads, open: BTreeMap::new() }
     }
 
     /// Adds a thread's tally of an epoch. After the epoch's last tally, returns the epoch and the
     /// sum of its tallies.
     pub fn take(&mut self, epoch: u32, tally: &Tally) -> Option<(u32, MergedTally)> {
-        let at = match self.open.iter().position(|open| open.epoch == epoch) {
-            Some(at) => at,
-            None => {
-                self.open.push(OpenEpoch { epoch, tallies: 0, merged: MergedTally::default() });
-                self.open.len() - 1
-            }
-        };
-        let open = &mut self.open[at];
-        open.tallies += 1;
-        open.merged.merge(tally);
-        if open.tallies < self.threads {
+        let (tallies, merged) = self.open.entry(epoch).or_default();
+        *tallies += 1;
+        merged.merge(tally);
+        if *tallies < self.threads {
             return None;
         }
-        let OpenEpoch { epoch, merged, .. } = self.open.swap_remove(at);
-        Some((epoch, merged))
+        self.open.remove(&epoch).map(|(_, merged)| (epoch, merged))
     }
 
     /// The epochs for which tallies are missing because the run was stopped, in ascending order.
-    #[must_use]
-    pub fn rest(mut self) -> Vec<(u32, MergedTally)> {
-        self.open.sort_by_key(|open| open.epoch);
-        self.open.into_iter().map(|open| (open.epoch, open.merged)).collect()
+    pub(crate) fn rest(self) -> Vec<(u32, MergedTally)> {
+        self.open.into_iter().map(|(epoch, (_, merged))| (epoch, merged)).collect()
     }
 }
 

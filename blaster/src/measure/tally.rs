@@ -129,8 +129,7 @@ impl Refusals {
     }
 
     /// Returns the counts that are not 0, each with its name.
-    #[must_use]
-    pub fn named(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn named(&self) -> Vec<(&'static str, u64)> {
         let all = [
             ("out of memory", self.out_of_memory),
             ("too large", self.too_large),
@@ -209,7 +208,7 @@ impl Tally {
     }
 
     /// Counts `count` requests of `keys` keys each, with equal lateness.
-    pub fn sent_n(&mut self, verb: Verb, keys: u64, lateness_ns: u64, count: u64) {
+    pub(crate) fn sent_n(&mut self, verb: Verb, keys: u64, lateness_ns: u64, count: u64) {
         let tally = &mut self.verbs[verb as usize];
         tally.sent += count;
         tally.keys += keys * count;
@@ -250,7 +249,7 @@ impl Tally {
     /// Counts `count` requests that were answered in full with equal times. The caller counts
     /// errors, and also service times if `service_ns` is `None`.
     #[inline]
-    pub fn answered_n(
+    pub(crate) fn answered_n(
         &mut self,
         verb: Verb,
         response_ns: u64,
@@ -267,23 +266,22 @@ impl Tally {
     }
 
     /// Counts a request that was given up.
-    pub fn timed_out(&mut self, verb: Verb) {
+    pub(crate) fn timed_out(&mut self, verb: Verb) {
         self.verbs[verb as usize].timeouts += 1;
     }
 
     /// Counts a due request that was given up because no connection accepted it.
-    pub fn unsent(&mut self, verb: Verb) {
+    pub(crate) fn unsent(&mut self, verb: Verb) {
         self.verbs[verb as usize].unsent += 1;
     }
 
     /// Number of connections that could not be made or that the server ended.
-    #[must_use]
-    pub fn failed_connections(&self) -> u64 {
+    pub(crate) fn failed_connections(&self) -> u64 {
         self.refused + self.reset
     }
 
     /// Adds the requests of this tally that were given up only in `other`, which is the next tally.
-    pub fn give_up(&mut self, other: &Tally) {
+    pub(crate) fn give_up(&mut self, other: &Tally) {
         for (ours, theirs) in self.verbs.iter_mut().zip(&other.verbs) {
             ours.timeouts += theirs.timeouts;
             ours.unsent += theirs.unsent;
@@ -330,15 +328,13 @@ impl Tally {
     }
 
     /// The share of the keys in `not_found` that were not found; `None` without keys.
-    #[must_use]
-    pub fn not_found_ratio(&self) -> Option<f64> {
+    pub(crate) fn not_found_ratio(&self) -> Option<f64> {
         let (missing, keys) = self.not_found();
         (keys > 0).then(|| missing as f64 / keys as f64)
     }
 
     /// Failures as a share of ended requests and failed connections; `None` if there are none.
-    #[must_use]
-    pub fn failure_ratio(&self) -> Option<f64> {
+    pub(crate) fn failure_ratio(&self) -> Option<f64> {
         let (total, connections) = (self.total(), self.failed_connections());
         let all = total.answered + total.never() + connections;
         (all > 0).then(|| (total.failed() + connections) as f64 / all as f64)
@@ -363,14 +359,12 @@ impl VerbTally {
     }
 
     /// Number of keys answered by requests of type `verb`; requests other than gets have one key.
-    #[must_use]
-    pub fn keys_answered(&self, verb: Verb) -> u64 {
+    pub(crate) fn keys_answered(&self, verb: Verb) -> u64 {
         if verb == Verb::Get { self.hits + self.misses } else { self.answered }
     }
 
     /// Number of requests given up, including those that were never sent.
-    #[must_use]
-    pub fn never(&self) -> u64 {
+    pub(crate) fn never(&self) -> u64 {
         self.timeouts + self.unsent
     }
 
@@ -387,27 +381,23 @@ impl VerbTally {
     }
 
     /// `late_or_lost` as a share of the requests that ended; `None` if no request ended.
-    #[must_use]
-    pub fn late_ratio(&self) -> Option<f64> {
+    pub(crate) fn late_ratio(&self) -> Option<f64> {
         self.of_ended(self.late_or_lost())
     }
 
     /// Hits as a share of the keys looked up; `None` if no key was looked up.
-    #[must_use]
-    pub fn hit_ratio(&self) -> Option<f64> {
+    pub(crate) fn hit_ratio(&self) -> Option<f64> {
         let found = self.hits + self.misses;
         (found > 0).then(|| self.hits as f64 / found as f64)
     }
 
     /// Failures as a share of the requests that ended; `None` if no request ended.
-    #[must_use]
-    pub fn failure_ratio(&self) -> Option<f64> {
+    pub(crate) fn failure_ratio(&self) -> Option<f64> {
         self.of_ended(self.failed())
     }
 
     /// Requests given up as a share of the requests that ended; `None` if no request ended.
-    #[must_use]
-    pub fn timeout_ratio(&self) -> Option<f64> {
+    pub(crate) fn timeout_ratio(&self) -> Option<f64> {
         self.of_ended(self.never())
     }
 
@@ -419,7 +409,7 @@ impl VerbTally {
 
 /// A tally, and the time in which it was counted.
 #[derive(Clone, Copy, Debug)]
-pub struct TimedTally<'a> {
+pub(crate) struct TimedTally<'a> {
     /// All counts and times.
     pub tally: &'a Tally,
     /// The seconds during which `tally` was counted.

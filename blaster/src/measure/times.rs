@@ -7,9 +7,9 @@
 use hdrhistogram::Histogram;
 
 /// The longest time; longer times are recorded as this time.
-pub const TIME_NS_MAX: u64 = 100_000_000_000;
+pub(crate) const TIME_NS_MAX: u64 = 100_000_000_000;
 /// Number of significant decimal digits of each time.
-pub const DIGITS: u8 = 3;
+pub(crate) const DIGITS: u8 = 3;
 /// A percentile is reported only if at least this many answers took longer.
 pub(crate) const BEYOND_MIN: f64 = 10.0;
 
@@ -30,7 +30,7 @@ impl Times {
 
     /// Counts a time `count` times.
     #[inline]
-    pub fn record_n(&mut self, ns: u64, count: u64) {
+    pub(crate) fn record_n(&mut self, ns: u64, count: u64) {
         if self.0.is_none() {
             // `new_with_bounds` fails only if the bounds are invalid, which a test excludes.
             self.0 = Histogram::new_with_bounds(1, TIME_NS_MAX, DIGITS).ok();
@@ -84,8 +84,7 @@ impl Times {
     }
 
     /// The shortest time. `None` without times.
-    #[must_use]
-    pub fn min_ns(&self) -> Option<u64> {
+    pub(crate) fn min_ns(&self) -> Option<u64> {
         self.some().map(Histogram::min)
     }
 

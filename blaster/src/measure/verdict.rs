@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 /// Names of the rules that blame the generator.
 const GENERATOR_FAULTS: [&str; 4] = ["not-offered", LATE_SENDS, "thread-full", GENERATOR_BOUND];
 /// Name of the rule that at least one request is answered.
-pub const NO_ANSWERS: &str = "no-answers";
+pub(crate) const NO_ANSWERS: &str = "no-answers";
 /// Name of the rule that requests are sent when they are due.
-pub const LATE_SENDS: &str = "late-sends";
+pub(crate) const LATE_SENDS: &str = "late-sends";
 /// Name of the rule that the generator could have sent more: against a server that does no work,
 /// its rate is at least `HEADROOM_MIN` times the measured rate.
-pub const GENERATOR_BOUND: &str = "generator-bound";
+pub(crate) const GENERATOR_BOUND: &str = "generator-bound";
 
 /// The effect of a remark on the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,20 +45,17 @@ pub struct Verdict {
 
 impl Verdict {
     /// True if the result shows what the server can do.
-    #[must_use]
-    pub fn is_valid(&self) -> bool {
+    pub(crate) fn is_valid(&self) -> bool {
         self.why_invalid().is_none()
     }
 
     /// The first reason why the result is invalid.
-    #[must_use]
-    pub fn why_invalid(&self) -> Option<&Remark> {
+    pub(crate) fn why_invalid(&self) -> Option<&Remark> {
         self.remarks.iter().find(|remark| remark.severity == Severity::Invalid)
     }
 
     /// The first remark that blames the generator.
-    #[must_use]
-    pub fn generator_fault(&self) -> Option<&Remark> {
+    pub(crate) fn generator_fault(&self) -> Option<&Remark> {
         self.remarks.iter().find(|remark| GENERATOR_FAULTS.contains(&remark.rule.as_str()))
     }
 

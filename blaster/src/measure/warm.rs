@@ -30,7 +30,7 @@ struct HitSums {
 
 /// The hit ratio over time.
 #[derive(Debug)]
-pub struct WarmUp {
+pub(crate) struct WarmUp {
     sums: Vec<HitSums>,
 }
 

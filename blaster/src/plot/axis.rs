@@ -13,7 +13,7 @@ const TICKS: f64 = 5.0;
 
 /// The way in which figures are mapped to an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spread {
+pub(crate) enum Spread {
     /// Linear; the axis starts at zero, or at the least figure if that figure is negative.
     Linear,
     /// Linear; the axis extends from the least figure to the greatest.
@@ -24,7 +24,7 @@ pub enum Spread {
 
 /// The scale of one axis of a plot.
 #[derive(Clone, Copy, Debug)]
-pub struct Axis {
+pub(crate) struct Axis {
     spread: Spread,
     from: f64,
     to: f64,
@@ -32,8 +32,7 @@ pub struct Axis {
 
 impl Axis {
     /// Returns a scale for the figures. A logarithmic scale ignores zero and negative figures.
-    #[must_use]
-    pub fn new(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
+    pub(crate) fn new(spread: Spread, figures: impl Iterator<Item = f64>) -> Axis {
         let figures = figures.filter(|figure| figure.is_finite());
         let figures = figures.filter(|figure| spread != Spread::Log || *figure > 0.0);
         let (least, most) = figures.fold((f64::INFINITY, f64::NEG_INFINITY), |(l, m), figure| {
@@ -51,8 +50,7 @@ impl Axis {
     }
 
     /// If a logarithmic scale has fewer than `TICKS_MIN` ticks, extends the scale to round figures.
-    #[must_use]
-    pub fn with_ticks(self) -> Axis {
+    pub(crate) fn with_ticks(self) -> Axis {
         if self.spread != Spread::Log || self.ticks().len() >= TICKS_MIN {
             return self;
         }
@@ -65,8 +63,7 @@ impl Axis {
 
     /// The position of a figure: 0 is the start of the axis, and 1 is its end. `None` if the axis
     /// cannot show the figure, for example zero on a logarithmic axis.
-    #[must_use]
-    pub fn place(&self, figure: f64) -> Option<f64> {
+    pub(crate) fn place(&self, figure: f64) -> Option<f64> {
         let place = match self.spread {
             Spread::Linear | Spread::Within => (figure - self.from) / (self.to - self.from),
             Spread::Log => (figure.ln() - self.from.ln()) / (self.to.ln() - self.from.ln()),
@@ -75,8 +72,7 @@ impl Axis {
     }
 
     /// The figure at a position; the inverse of `place`.
-    #[must_use]
-    pub fn at(&self, place: f64) -> f64 {
+    pub(crate) fn at(&self, place: f64) -> f64 {
         match self.spread {
             Spread::Linear | Spread::Within => self.from + (self.to - self.from) * place,
             Spread::Log => (self.from.ln() + (self.to.ln() - self.from.ln()) * place).exp(),
@@ -84,8 +80,7 @@ impl Axis {
     }
 
     /// Returns round figures inside the scale.
-    #[must_use]
-    pub fn ticks(&self) -> Vec<f64> {
+    pub(crate) fn ticks(&self) -> Vec<f64> {
         let ticks = match self.spread {
             Spread::Linear | Spread::Within => self.linear(),
             Spread::Log => {

@@ -11,7 +11,7 @@ use crate::plot::axis::Axis;
 use std::fmt::Write;
 
 /// Width in characters of the narrowest terminal on which plots fit.
-pub const COLUMNS: usize = 80;
+pub(crate) const COLUMNS: usize = 80;
 
 /// Maps a fraction between 0 and 1 to the nearest of the positions 0 to `places - 1`.
 #[expect(
@@ -19,13 +19,12 @@ pub const COLUMNS: usize = 80;
     clippy::cast_sign_loss,
     reason = "between 0 and a few dozen"
 )]
-#[must_use]
-pub fn place(part: f64, places: usize) -> usize {
+pub(crate) fn place(part: f64, places: usize) -> usize {
     (part.clamp(0.0, 1.0) * places.saturating_sub(1) as f64).round() as usize
 }
 
 /// Returns the least and the greatest value.
-pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
+pub(crate) fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
     values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
         (least.min(value), most.max(value))
     })
@@ -33,7 +32,7 @@ pub fn span(values: impl Iterator<Item = f64>) -> (f64, f64) {
 
 /// The frame of a plot, with a margin for labels on its left.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub(crate) struct Frame {
     /// Number of columns of the margin.
     pub left: usize,
     /// Number of columns inside the frame.
@@ -45,7 +44,7 @@ pub struct Frame {
 impl Frame {
     /// Appends the frame to `out`. `beside(row)` returns the label of a row, and `cell(row,
     /// column)` the character in a cell.
-    pub fn draw(
+    pub(crate) fn draw(
         &self,
         out: &mut String,
         beside: impl Fn(usize) -> Option<String>,
@@ -70,7 +69,7 @@ impl Frame {
 
     /// Appends a line with names below their columns. `names` must be sorted by column. If there is
     /// no room for a name, omits the name.
-    pub fn below(&self, out: &mut String, names: &[(usize, String)]) {
+    pub(crate) fn below(&self, out: &mut String, names: &[(usize, String)]) {
         let mut line = String::new();
         for (column, name) in names {
             let width = name.chars().count();
@@ -87,7 +86,7 @@ impl Frame {
 
 /// A frame with axes.
 #[derive(Clone, Copy, Debug)]
-pub struct Plot {
+pub(crate) struct Plot {
     /// The plot's frame.
     pub frame: Frame,
     /// The horizontal axis.
@@ -98,20 +97,18 @@ pub struct Plot {
 
 impl Plot {
     /// Returns the column of a figure.
-    #[must_use]
-    pub fn column(&self, x: f64) -> Option<usize> {
+    pub(crate) fn column(&self, x: f64) -> Option<usize> {
         Some(place(self.x.place(x)?, self.frame.width))
     }
 
     /// Returns the row of a figure. Row 0 is at the top.
-    #[must_use]
-    pub fn row(&self, y: f64) -> Option<usize> {
+    pub(crate) fn row(&self, y: f64) -> Option<usize> {
         Some(place(1.0 - self.y.place(y)?, self.frame.height))
     }
 
     /// Appends the plot to `out`. One row in `every` has a label, which `words` formats: the figure
     /// at the row's middle. Each of `names` is written below the column of its figure.
-    pub fn draw(
+    pub(crate) fn draw(
         &self,
         out: &mut String,
         (every, words): (usize, impl Fn(f64) -> String),

@@ -12,7 +12,7 @@ use std::fmt::Write;
 
 /// Bars that have the same parts.
 #[derive(Clone, Debug)]
-pub struct Bars {
+pub(crate) struct Bars {
     /// The HTML id.
     pub id: Cow<'static, str>,
     /// The heading above the bars.
@@ -27,7 +27,7 @@ pub struct Bars {
 
 /// A bar.
 #[derive(Clone, Debug)]
-pub struct Bar {
+pub(crate) struct Bar {
     /// The name of the run or server.
     pub name: String,
     /// The parts, from left to right.
@@ -36,7 +36,7 @@ pub struct Bar {
 
 /// A part of a bar.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub(crate) struct Part {
     /// The part's name.
     pub name: &'static str,
     /// The part's class in the style sheet.
@@ -54,8 +54,7 @@ const NAME_CHARS_MAX: usize = 46;
 
 impl Bars {
     /// Returns an HTML `figure`, or an empty text if there are no bars.
-    #[must_use]
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         let Some(first) = self.bars.first() else { return String::new() };
         let mut drawing = String::new();
         for (nth, bar) in self.bars.iter().enumerate() {

@@ -14,7 +14,7 @@ use crate::plot::axis::{Axis, Spread};
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt::Write;
-pub use ticks::Ticks;
+pub(crate) use ticks::Ticks;
 
 /// Size and margins of a chart in SVG units; on a small phone, a unit is a pixel.
 const WIDTH: f64 = 420.0;
@@ -26,7 +26,7 @@ const BOTTOM: f64 = 44.0;
 /// Width of a label's character on a phone, where labels are largest.
 pub(super) const LETTER: f64 = 9.0;
 /// Number of line styles in the style sheet.
-pub const KINDS: usize = 8;
+pub(crate) const KINDS: usize = 8;
 /// Maximum width of two charts in a row. Documents shrink a wider sheet until it cannot be read.
 const SHEET_MAX: f64 = 1200.0;
 /// Space for a chart's title on a sheet.
@@ -49,11 +49,11 @@ const COLOURS: &str = include_str!("page.css");
 const POINTS_MAX: usize = 2000;
 
 /// A function that formats a figure.
-pub type Format = fn(f64) -> String;
+pub(crate) type Format = fn(f64) -> String;
 
 /// One line.
 #[derive(Clone, Debug)]
-pub struct Line {
+pub(crate) struct Line {
     /// The line's name.
     pub name: String,
     /// Number of the run; lines of the same run have the same colour.
@@ -66,7 +66,7 @@ pub struct Line {
 
 /// One point.
 #[derive(Clone, Debug)]
-pub struct Dot {
+pub(crate) struct Dot {
     /// The figure on the horizontal axis.
     pub x: f64,
     /// The figure on the vertical axis.
@@ -79,7 +79,7 @@ pub struct Dot {
 
 /// One chart.
 #[derive(Clone, Debug)]
-pub struct Chart {
+pub(crate) struct Chart {
     /// The HTML id.
     pub id: Cow<'static, str>,
     /// The heading above the chart.
@@ -102,8 +102,7 @@ pub struct Chart {
 
 impl Chart {
     /// Returns an HTML `figure`, or an empty text if there is nothing to draw.
-    #[must_use]
-    pub fn html(&self) -> String {
+    pub(crate) fn html(&self) -> String {
         if self.lines.iter().all(|line| line.points.is_empty()) {
             return String::new();
         }
@@ -312,8 +311,7 @@ impl Figure<'_> {
 
 /// Draws charts, one or two in a row, as one SVG. Colours are written as values, because some
 /// viewers have no CSS variables.
-#[must_use]
-pub fn sheet(charts: &[Chart]) -> String {
+pub(crate) fn sheet(charts: &[Chart]) -> String {
     let mut style = STYLE.to_owned();
     let light = COLOURS.split_once('}').map_or("", |(light, _)| light);
     for (name, colour) in light.split([';', '{']).filter_map(|one| one.trim().split_once(": ")) {

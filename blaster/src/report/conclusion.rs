@@ -21,8 +21,7 @@ fn servers(one: &Comparison) -> Vec<(String, String)> {
 }
 
 /// Returns the page's title: the results' names.
-#[must_use]
-pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
+pub(crate) fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
     let names: Vec<String> = match compared {
         [one] if entries.len() == one.servers.len() => {
             servers(one).into_iter().map(|(_, label)| label).collect()
@@ -37,8 +36,7 @@ pub fn subject(entries: &[Entry], compared: &[Comparison]) -> String {
 }
 
 /// Returns the time of the first result, and that of the last result if the dates differ.
-#[must_use]
-pub fn when(entries: &[Entry]) -> String {
+pub(crate) fn when(entries: &[Entry]) -> String {
     let mut all: Vec<&str> =
         entries.iter().map(|entry| entry.result.manifest.started.as_str()).collect();
     all.retain(|started| !started.is_empty());
@@ -53,8 +51,7 @@ pub fn when(entries: &[Entry]) -> String {
 }
 
 /// Returns the conclusion in a few sentences.
-#[must_use]
-pub fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
+pub(crate) fn sentence(entries: &[Entry], compared: &[Comparison]) -> String {
     let mut conclusions: Vec<String> = compared.iter().flat_map(of_comparison).collect();
     if compared.is_empty() {
         // If there is only one result, there is room for more objectives.
@@ -129,8 +126,7 @@ fn of_entry(entry: &Entry, goals: usize) -> Option<String> {
 }
 
 /// Returns the comparisons' findings as HTML, with one sentence per figure.
-#[must_use]
-pub fn findings(compared: &[Comparison]) -> String {
+pub(crate) fn findings(compared: &[Comparison]) -> String {
     let mut out = String::new();
     for one in compared {
         let servers = servers(one);

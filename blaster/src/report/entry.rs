@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// A result on the page.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The result's name, which is unique on the page.
     pub name: String,
     /// The measured result.
@@ -18,8 +18,7 @@ pub struct Entry {
 }
 
 /// Names each result by its label. If several results have the same label, adds numbers.
-#[must_use]
-pub fn named(results: Vec<RunResult>) -> Vec<Entry> {
+pub(crate) fn named(results: Vec<RunResult>) -> Vec<Entry> {
     let mut labels: BTreeMap<String, usize> = BTreeMap::new();
     for result in &results {
         *labels.entry(result.manifest.label.clone()).or_default() += 1;

@@ -21,44 +21,38 @@ const POINTS_A_DECADE: u32 = 8;
 const DECADES_MAX: u32 = 9;
 
 /// Returns all charts as HTML.
-#[must_use]
-pub fn all(entries: &[Entry]) -> Vec<String> {
-    vec![
+pub(crate) fn all(entries: &[Entry]) -> Vec<String> {
+    let charts = [
         curve(entries, "curve-p99", "99th percentile against throughput", |point| {
             point.p99_ns.map(|ns| ns as f64)
-        })
-        .html(),
+        }),
         curve(entries, "curve-mean", "Mean response time against throughput", |point| {
             point.mean_ns
-        })
-        .html(),
-        percentiles(entries).html(),
+        }),
+        percentiles(entries),
         by_time(
             entries,
             ("time-rate", "Throughput by time", "requests/s"),
             words::count,
             Spread::Linear,
             |report| Some(report.achieved_per_s()),
-        )
-        .html(),
+        ),
         by_time(
             entries,
             ("time-p99", "99th percentile by time", "response time"),
             words::time,
             Spread::Log,
             |report| report.tally.total().response_ns.quantile_ns(0.99).map(|ns| ns as f64),
-        )
-        .html(),
+        ),
         by_time(
             entries,
             ("time-hits", "Hit ratio by time", "hits, %"),
             words::plain,
             Spread::Linear,
             |report| report.tally.total().hit_ratio().map(|ratio| 100.0 * ratio),
-        )
-        .html(),
-        processors(entries),
-    ]
+        ),
+    ];
+    charts.iter().map(Chart::html).chain([processors(entries)]).collect()
 }
 
 fn curve(
@@ -153,12 +147,8 @@ fn tail(times: &Times) -> Vec<Dot> {
         if beyond * (times.len() as f64) < BEYOND_MIN {
             break;
         }
-        dots.extend(times.quantile_ns(1.0 - beyond).map(|ns| Dot {
-            x,
-            y: ns as f64,
-            is_hollow: false,
-            range: None,
-        }));
+        let dot = |ns| Dot { x, y: ns as f64, is_hollow: false, range: None };
+        dots.extend(times.quantile_ns(1.0 - beyond).map(dot));
     }
     dots
 }

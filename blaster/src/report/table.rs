@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 /// A table.
 #[derive(Clone, Debug)]
-pub struct Table {
+pub(crate) struct Table {
     head: Vec<String>,
     rows: Vec<Row>,
 }
@@ -26,24 +26,23 @@ struct Row {
 
 impl Table {
     /// Returns an empty table with these columns.
-    #[must_use]
-    pub fn new(head: &[&str]) -> Table {
+    pub(crate) fn new(head: &[&str]) -> Table {
         Table { head: head.iter().map(|name| (*name).to_owned()).collect(), rows: Vec::new() }
     }
 
     /// Adds a row.
-    pub fn row(&mut self, cells: &[String]) {
+    pub(crate) fn row(&mut self, cells: &[String]) {
         self.rows.push(Row { cells: cells.to_vec(), ..Row::default() });
     }
 
     /// Adds a row whose first cell links to `link`. `class` is a class of the style sheet, or
     /// empty. `link` must not contain a blank, a bracket, or a character that `escaped` replaces.
-    pub fn linked(&mut self, link: String, class: &'static str, cells: &[String]) {
+    pub(crate) fn linked(&mut self, link: String, class: &'static str, cells: &[String]) {
         self.rows.push(Row { cells: cells.to_vec(), class, link: Some(link) });
     }
 
     /// Adds a row, and marks the row if its values differ. The first cell is the row's name.
-    pub fn compared(&mut self, cells: &[String]) {
+    pub(crate) fn compared(&mut self, cells: &[String]) {
         let values = cells.get(1..).unwrap_or_default();
         let differs = values.windows(2).any(|pair| pair[0] != pair[1]);
         let class = if differs { "differs" } else { "" };
@@ -51,20 +50,17 @@ impl Table {
     }
 
     /// The number of rows.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// True if the table has no rows.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Returns the table as HTML; `title` names the table for screen readers.
-    #[must_use]
-    pub fn html(&self, title: &str) -> String {
+    pub(crate) fn html(&self, title: &str) -> String {
         let mut out = format!(
             "<div class=\"table\"><button type=\"button\" class=\"copy\" hidden>Copy</button><span \
              class=\"hint\" hidden>more columns to the right: scroll the table</span><div \
@@ -98,8 +94,7 @@ impl Table {
     }
 
     /// Returns the table as Markdown.
-    #[must_use]
-    pub fn markdown(&self) -> String {
+    pub(crate) fn markdown(&self) -> String {
         let row = |cells: &mut dyn Iterator<Item = String>| {
             cells.fold("|".to_owned(), |row, cell| row + " " + &cell + " |") + "\n"
         };

@@ -138,15 +138,22 @@ fn shown_ns(times: &Times, share: f64) -> Option<f64> {
 }
 
 fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {
-    match span(shown_ns(&responses(all), share)) {
+    percentile((entry, all), share, responses)
+}
+
+fn percentile(
+    (entry, all): (&Entry, &Interval),
+    share: f64,
+    times: impl Fn(&Interval) -> Times,
+) -> String {
+    match span(shown_ns(&times(all), share)) {
         unknown if unknown == UNKNOWN => unknown,
-        figure => marked(figure, is_unsteady(entry, share, responses)),
+        figure => marked(figure, is_unsteady(entry, share, times)),
     }
 }
 
 /// Returns the table of the main figures, with a column for each result.
-#[must_use]
-pub fn glance(entries: &[Entry]) -> String {
+pub(crate) fn glance(entries: &[Entry]) -> String {
     let measured: Vec<(&Entry, &Interval)> =
         entries.iter().filter_map(|entry| Some((entry, entry.result.merged.as_ref()?))).collect();
     if measured.is_empty() {
@@ -170,8 +177,7 @@ pub fn glance(entries: &[Entry]) -> String {
 }
 
 /// Returns the table of capacities, with a row for each objective of each result.
-#[must_use]
-pub fn capacities(entries: &[Entry]) -> String {
+pub(crate) fn capacities(entries: &[Entry]) -> String {
     let mut table = Table::new(&["run", "capacity", "objective", "requests/s", "limit", "rounds"]);
     for entry in entries {
         for capacity in entry.result.search.iter().flat_map(|search| &search.capacities) {
@@ -213,41 +219,37 @@ fn limit(capacity: &Capacity) -> &'static str {
     }
 }
 
+/// The columns of "By type of request" that count, each with its number.
+type Counted = (&'static str, fn(&VerbTally, &Interval) -> f64);
+const COUNTED: [Counted; 12] = [
+    ("sent", |tally, _| tally.sent as f64),
+    ("answered", |tally, _| tally.answered as f64),
+    ("answered/s", |tally, all| all.per_s(tally.answered)),
+    ("keys", |tally, _| tally.keys as f64),
+    ("hits", |tally, _| tally.hits as f64),
+    ("misses", |tally, _| tally.misses as f64),
+    ("not done", |tally, _| tally.not_done as f64),
+    ("errors", |tally, _| tally.errors as f64),
+    ("corrupt", |tally, _| tally.corrupt as f64),
+    ("late", |tally, _| tally.late as f64),
+    ("timeouts", |tally, _| tally.timeouts as f64),
+    ("never sent", |tally, _| tally.unsent as f64),
+];
+/// The percentiles of the response times, and then of the service times, each with its name.
+const SHARES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+
 /// Returns the table of counts and times, with a row for each type of request of each result.
-#[must_use]
-pub fn types(entries: &[Entry]) -> String {
-    let head = [
-        "run",
-        "type",
-        "sent",
-        "answered",
-        "answered/s",
-        "keys",
-        "hits",
-        "misses",
-        "not done",
-        "errors",
-        "corrupt",
-        "late",
-        "timeouts",
-        "never sent",
-        "response mean",
-        "p50",
-        "p99",
-        "p99.9",
-        "max",
-        "service mean",
-        "service p50",
-        "service p99",
-        "service p99.9",
-        "service max",
-    ];
+pub(crate) fn types(entries: &[Entry]) -> String {
+    let service = SHARES.map(|(name, _)| format!("service {name}"));
+    let mut head = vec!["run", "type"];
+    head.extend(COUNTED.map(|(name, _)| name));
+    head.extend(["response mean"].into_iter().chain(SHARES.map(|(name, _)| name)));
+    head.extend(["service mean"].into_iter().chain(service.iter().map(String::as_str)));
     let mut table = Table::new(&head);
     for entry in entries {
         let Some(merged) = &entry.result.merged else { continue };
         for verb in VERBS {
-            let tally = merged.tally.verb(verb);
-            if *tally != VerbTally::default() {
+            if *merged.tally.verb(verb) != VerbTally::default() {
                 table.row(&verb_cells(entry, verb, merged));
             }
         }
@@ -258,39 +260,19 @@ pub fn types(entries: &[Entry]) -> String {
 fn verb_cells(entry: &Entry, verb: Verb, merged: &Interval) -> Vec<String> {
     let tally = merged.tally.verb(verb);
     let mut cells = vec![entry.name.clone(), verb.name().to_owned()];
-    cells.extend([tally.sent, tally.answered].map(|number| count(Some(number as f64))));
-    cells.push(count(Some(merged.per_s(tally.answered))));
-    let counts = [
-        tally.keys,
-        tally.hits,
-        tally.misses,
-        tally.not_done,
-        tally.errors,
-        tally.corrupt,
-        tally.late,
-        tally.timeouts,
-        tally.unsent,
-    ];
-    cells.extend(counts.map(|number| count(Some(number as f64))));
+    cells.extend(COUNTED.map(|(_, number)| count(Some(number(tally, merged)))));
     let both: [fn(&VerbTally) -> &Times; 2] =
         [|tally| &tally.response_ns, |tally| &tally.service_ns];
     for times in both {
-        let is_unsteady =
-            |share| is_unsteady(entry, share, |report| times(report.tally.verb(verb)).clone());
-        cells.push(marked(span(times(tally).mean_ns()), is_unsteady(0.99)));
-        cells.extend([0.5, 0.99, 0.999, 1.0].map(|share| {
-            match span(shown_ns(times(tally), share)) {
-                unknown if unknown == UNKNOWN => unknown,
-                figure => marked(figure, is_unsteady(share)),
-            }
-        }));
+        let of = |report: &Interval| times(report.tally.verb(verb)).clone();
+        cells.push(marked(span(of(merged).mean_ns()), is_unsteady(entry, 0.99, of)));
+        cells.extend(SHARES.map(|(_, share)| percentile((entry, merged), share, of)));
     }
     cells
 }
 
 /// Returns the table of CPU use, with a row for each CPU of each result.
-#[must_use]
-pub fn processors(entries: &[Entry]) -> String {
+pub(crate) fn processors(entries: &[Entry]) -> String {
     let mut table = Table::new(&[
         "run", "CPU", "usr %", "nice", "sys", "iowait", "irq", "softirq", "steal", "idle",
     ]);
@@ -309,8 +291,7 @@ pub fn processors(entries: &[Entry]) -> String {
 }
 
 /// Returns the table of the results' manifests, with a row for each field. Differences are marked.
-#[must_use]
-pub fn manifests(entries: &[Entry]) -> String {
+pub(crate) fn manifests(entries: &[Entry]) -> String {
     let head: Vec<&str> =
         std::iter::once("field").chain(entries.iter().map(|entry| entry.name.as_str())).collect();
     let mut table = Table::new(&head);

@@ -9,48 +9,43 @@
 use crate::words::{grouped, size, whole};
 
 /// Escapes text for HTML and SVG, including quoted attributes.
-#[must_use]
-pub fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            '\n' | '\t' => out.push(one),
-            // Other control characters may move the cursor or change the writing direction.
-            one if one.is_control() => out.push('\u{fffd}'),
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            one => out.push(one),
-        }
-    }
-    out
+pub(crate) fn escaped(text: &str) -> String {
+    escaped_but(text, |one, out| match one {
+        '"' => out.push_str("&quot;"),
+        '\'' => out.push_str("&#39;"),
+        one => out.push(one),
+    })
 }
 
 /// Escapes text for a paragraph or a table's cell of Markdown.
-#[must_use]
-pub fn escaped_markdown(text: &str) -> String {
+pub(crate) fn escaped_markdown(text: &str) -> String {
+    escaped_but(text, |one, out| match one {
+        '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => out.extend(['\\', one]),
+        '\t' => out.push('\u{fffd}'),
+        one => out.push(one),
+    })
+}
+
+/// Escapes what both forms escape; `rest` adds each other character.
+fn escaped_but(text: &str, rest: fn(char, &mut String)) -> String {
     let mut out = String::with_capacity(text.len());
     for one in text.chars() {
         match one {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            '\\' | '`' | '*' | '_' | '[' | ']' | '|' | '~' | '$' => out.extend(['\\', one]),
-            '\n' => out.push(one),
+            '\n' | '\t' => rest(one, &mut out),
+            // Other control characters may move the cursor or change the writing direction.
             one if one.is_control() => out.push('\u{fffd}'),
             '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => out.push('\u{fffd}'),
-            one => out.push(one),
+            one => rest(one, &mut out),
         }
     }
     out
 }
 
 /// Returns the first `chars` characters of a text, and an ellipsis if the text is longer.
-#[must_use]
-pub fn shortened(text: &str, chars: usize) -> String {
+pub(crate) fn shortened(text: &str, chars: usize) -> String {
     match text.char_indices().nth(chars) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
@@ -58,8 +53,7 @@ pub fn shortened(text: &str, chars: usize) -> String {
 }
 
 /// Removes the middle of a text of more than `chars` characters: names often differ at the ends.
-#[must_use]
-pub fn elided(text: &str, chars: usize) -> String {
+pub(crate) fn elided(text: &str, chars: usize) -> String {
     let count = text.chars().count();
     if count <= chars {
         return text.to_owned();
@@ -70,11 +64,10 @@ pub fn elided(text: &str, chars: usize) -> String {
 }
 
 /// The text shown for an unknown figure.
-pub const UNKNOWN: &str = "–";
+pub(crate) const UNKNOWN: &str = "–";
 
 /// Formats a number with `decimals` decimals, from 1000 on with separators; `None` as a dash.
-#[must_use]
-pub fn number(value: Option<f64>, decimals: usize) -> String {
+pub(crate) fn number(value: Option<f64>, decimals: usize) -> String {
     match value {
         Some(value) if value.is_finite() && (decimals == 0 || value >= 1000.0) => {
             grouped(value.round())
@@ -85,28 +78,24 @@ pub fn number(value: Option<f64>, decimals: usize) -> String {
 }
 
 /// Formats nanoseconds with a suitable unit.
-#[must_use]
-pub fn span(ns: Option<f64>) -> String {
+pub(crate) fn span(ns: Option<f64>) -> String {
     ns.filter(|ns| ns.is_finite())
         .map_or_else(|| UNKNOWN.to_owned(), |ns| crate::words::time(whole(ns)))
 }
 
 /// Formats bytes with a suitable unit.
-#[must_use]
-pub fn bytes(bytes: Option<u64>) -> String {
+pub(crate) fn bytes(bytes: Option<u64>) -> String {
     bytes.map_or_else(|| UNKNOWN.to_owned(), |bytes| size(bytes as f64))
 }
 
 /// Formats a share between 0 and 1 as a percentage.
-#[must_use]
-pub fn percent(ratio: Option<f64>) -> String {
+pub(crate) fn percent(ratio: Option<f64>) -> String {
     let percent = ratio.map(|ratio| 100.0 * ratio);
     percent.map_or_else(|| UNKNOWN.to_owned(), |percent| format!("{} %", plain(percent)))
 }
 
 /// Formats a time with a suitable unit, for an axis.
-#[must_use]
-pub fn time(ns: f64) -> String {
+pub(crate) fn time(ns: f64) -> String {
     let (figure, unit) = match ns {
         0.0 => return "0".to_owned(),
         ns if ns >= 1e9 => (ns / 1e9, "s"),
@@ -118,8 +107,7 @@ pub fn time(ns: f64) -> String {
 }
 
 /// Formats a rate or count, for an axis.
-#[must_use]
-pub fn count(value: f64) -> String {
+pub(crate) fn count(value: f64) -> String {
     match value {
         value if value >= 1e9 => plain(value / 1e9) + "G",
         value if value >= 1e6 => plain(value / 1e6) + "M",
@@ -129,8 +117,7 @@ pub fn count(value: f64) -> String {
 }
 
 /// Formats a number with at most three decimals, without trailing zeros.
-#[must_use]
-pub fn plain(value: f64) -> String {
+pub(crate) fn plain(value: f64) -> String {
     let text = format!("{value:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }

@@ -15,25 +15,21 @@ use std::time::{Duration, UNIX_EPOCH};
 
 const DIVISOR: f64 = 1e6;
 
-/// The kind of times in a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Times from the moment at which a request was due.
-    Response,
-    /// Times from the moment at which a request was sent.
-    Service,
-}
+/// A log: the name of its file, what its times are, and the times of a tally.
+type Log = (&'static str, &'static str, fn(&VerbTally) -> &Times);
+pub(super) const LOGS: [Log; 2] = [
+    ("response.hlog", "response times, from the intended time of sending", |tally| {
+        &tally.response_ns
+    }),
+    ("service.hlog", "service times, from the actual time of sending", |tally| &tally.service_ns),
+];
 
-pub(crate) fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError> {
+pub(super) fn log(result: &RunResult, (_, name, times): Log) -> Result<Vec<u8>, ResultError> {
     let failed = |error: &dyn std::fmt::Debug| ResultError::Histogram(format!("{error:?}"));
     let mut bytes = Vec::new();
     let mut encoder = V2DeflateSerializer::new();
     let span = |seconds: f64| Duration::try_from_secs_f64(seconds).unwrap_or_default();
     let start = UNIX_EPOCH + span(result.manifest.started_unix_s);
-    let name = match kind {
-        Kind::Response => "response times, from the intended time of sending",
-        Kind::Service => "service times, from the actual time of sending",
-    };
     let mut log = IntervalLogWriterBuilder::new()
         .add_comment(&format!("[Logged with kvblaster {}: {name}]", env!("CARGO_PKG_VERSION")))
         .with_start_time(start)
@@ -45,19 +41,10 @@ pub(crate) fn log(result: &RunResult, kind: Kind) -> Result<Vec<u8>, ResultError
         let total = report.tally.total();
         let tagged = VERBS.iter().map(|verb| (Tag::new(verb.name()), report.tally.verb(*verb)));
         for (tag, tally) in tagged.chain([(None, &total)]) {
-            let Some(histogram) = kind.of(tally).histogram() else { continue };
+            let Some(histogram) = times(tally).histogram() else { continue };
             log.write_histogram(histogram, span(report.start_s), span(report.seconds), tag)
                 .map_err(|error| failed(&error))?;
         }
     }
     Ok(bytes)
-}
-
-impl Kind {
-    fn of(self, tally: &VerbTally) -> &Times {
-        match self {
-            Kind::Response => &tally.response_ns,
-            Kind::Service => &tally.service_ns,
-        }
-    }
 }

@@ -94,7 +94,6 @@ pub struct Nic {
     /// True if the kernel polls the interface in dedicated threads.
     pub threaded: Option<bool>,
     /// The CPUs that handle a card's interrupts, such as `0-3,8`. `None` if there is no card.
-    #[serde(default)]
     pub interrupt_cpus: Option<String>,
     /// Offloads (1 is on), coalescing, rings and channels, as ethtool names them; packet steering.
     #[serde(default)]

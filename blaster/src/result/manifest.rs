@@ -68,10 +68,8 @@ pub struct TargetRecord {
     /// The command line of the server's first process.
     pub command_line: Option<String>,
     /// The CPUs that the first process may run on, such as `0-3,8`.
-    #[serde(default)]
     pub cpus: Option<String>,
     /// The interface of this machine through which the server is reached; `None` without a network.
-    #[serde(default)]
     pub interface: Option<String>,
 }
 
@@ -98,8 +96,7 @@ impl Manifest {
 }
 
 /// Formats a moment in UTC as in RFC 3339.
-#[must_use]
-pub fn utc(unix_s: u64) -> String {
+pub(crate) fn utc(unix_s: u64) -> String {
     let (days, second) = (unix_s / 86_400, unix_s % 86_400);
     // Days since 1 March 0000 (Howard Hinnant, "chrono-compatible low-level date algorithms").
     let days = days + 719_468;

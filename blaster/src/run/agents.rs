@@ -28,6 +28,7 @@ use crate::launch::exec_text;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop};
 use crate::result::agent::AgentPart;
+use crate::words::ns;
 use crate::workload::SentFiles;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -110,7 +111,7 @@ impl Agents {
     /// Starts the agents, and sends each agent its share of the work and the workload's files. Also
     /// returns the servers that the first agent reports.
     pub(crate) fn gather(plan: &Plan, stop: &AtomicBool) -> Result<(Agents, Servers), RunError> {
-        let files = SentFiles::read(&plan.workload).map_err(RunError::Files)?;
+        let files = SentFiles::read(&plan.workload).map_err(RunError::failed)?;
         let (sender, arrivals) = arrival_channel();
         let count = u32::try_from(plan.agents.len()).unwrap_or(u32::MAX);
         let agents = Agents {
@@ -124,7 +125,7 @@ impl Agents {
             let task = Task::whole(plan).share(nth, count);
             let arrivals = (nth as usize, sender.clone());
             let agent = Agent::start((name.clone(), command, plan.quiet), task, arrivals);
-            let agent = agent.map_err(|error| RunError::Agent(name, error.to_string()))?;
+            let agent = agent.map_err(|error| RunError::Failed(format!("{name}: {error}")))?;
             agents.each.borrow_mut().push(agent);
         }
         agents.report_silent(plan, stop);
@@ -171,7 +172,7 @@ impl Agents {
     fn failed(&self) -> Option<RunError> {
         self.each.borrow().iter().find_map(|agent| {
             let why = agent.lost.as_ref().or(agent.traffic.failed.as_ref())?;
-            Some(RunError::Agent(agent.name.clone(), why.clone()))
+            Some(RunError::Failed(format!("{}: {why}", agent.name)))
         })
     }
 
@@ -237,13 +238,12 @@ impl Agents {
             let share = f64::from(task.count) / f64::from(task.threads);
             let asked_per_s = rate.map(|rate| rate * share);
             let merged = merged.map(|one| Interval { asked_per_s, ..one });
-            let ns = |span: Duration| u64::try_from(span.as_nanos()).ok();
             AgentPart {
                 name: agent.command.clone(),
                 machine: agent.facts.as_ref().map(|one| one.machine.clone()).unwrap_or_default(),
                 threads: task.count,
                 connections: threads.map(|thread| task.part(thread, plan.connections)).sum(),
-                round_trip_ns: agent.round_trip.and_then(ns),
+                round_trip_ns: agent.round_trip.map(ns),
                 lost: agent.lost.clone(),
                 verdict: merged.as_ref().map(|one| check::check(one, driven)).unwrap_or_default(),
                 merged,

@@ -162,7 +162,7 @@ impl Trials<'_> {
             (Some(interval), None) => interval,
             (_, why) => {
                 let why = why.unwrap_or_default();
-                return Err(RunError::CutShort(format!(
+                return Err(RunError::Failed(format!(
                     "a trial ended before the end of its schedule: {why}"
                 )));
             }

@@ -20,10 +20,9 @@ use super::flags::{AssertFlags, OutFlags, PaceFlags};
 use super::judge::{GONE, judged};
 use super::live::Live;
 use super::prepare::{has_cpus, prepare_context};
-use super::servers::ServersError;
 use super::{items, live, record};
 use crate::flags::given::CliOption;
-use crate::launch::{self, LaunchError, PORT, SOCKET, Server};
+use crate::launch::{self, PORT, SOCKET, Server};
 use crate::measure::Interval;
 use crate::measure::check;
 use crate::measure::owner;
@@ -32,13 +31,12 @@ use crate::reflect;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::result::{self, ResultError, RunResult};
 use crate::target;
+use crate::words::Failure;
 use crate::words::values::{NUMBERS, cpus, number, or};
 use crate::words::{grouped, percent, time_or_dash};
 use figures::{CONFIDENCE, Row, Series};
 use serde::{Deserialize, Serialize};
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
 const COMPARED: &str = "Comparing";
@@ -115,9 +113,10 @@ impl Plan {
         match self.run.targets.len() + self.starts.len() {
             0 | 1 => Err("at least two servers are needed: give targets or --start".to_owned()),
             2..=SERVERS_MAX => {
-                self.paced.give(&mut self.run);
+                self.run.rate_per_s = self.paced.rate_per_s;
+                self.run.depth = self.paced.depth;
                 self.asserted.give(&mut self.run);
-                self.kept.give(&mut self.run);
+                self.run.out.clone_from(&self.kept.out);
                 self.run.finish(given)
             }
             _ => Err(format!("at most {SERVERS_MAX} servers can be compared")),
@@ -142,39 +141,6 @@ pub struct Comparison {
     pub figures: Vec<Row>,
     /// One result per server, with one report per round.
     pub servers: Vec<RunResult>,
-}
-
-/// The reason why nothing can be compared.
-#[derive(Debug, thiserror::Error)]
-pub enum CompareError {
-    /// A server cannot be started.
-    #[error(transparent)]
-    Launch(#[from] LaunchError),
-    /// A server cannot be measured.
-    #[error("{0}: {1}")]
-    Run(String, RunError),
-    /// A server has ended.
-    #[error("{0}: the server ended ({1}); its output: {2}")]
-    Ended(String, ExitStatus, String),
-    /// A server may run outside `--server-cpus`, so it may use CPU time that is not counted.
-    #[error(
-        "{0}: process {1} may also run on CPUs outside --server-cpus, because its CPUs are {2}: \
-         pin all threads of the process to the CPUs of --server-cpus (taskset -acp LIST {1}), or \
-         leave out --server-cpus"
-    )]
-    Free(String, u32, String),
-    /// No server can be measured.
-    #[error(transparent)]
-    Any(#[from] RunError),
-    /// CPUs cannot be chosen, or a server cannot be paused.
-    #[error("{0}: {1}")]
-    System(String, #[source] io::Error),
-    /// The results cannot be written.
-    #[error(transparent)]
-    Result(#[from] ResultError),
-    /// The results cannot be printed.
-    #[error(transparent)]
-    Json(#[from] serde_json::Error),
 }
 
 #[derive(Default)]
@@ -207,18 +173,16 @@ pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
 ///
 /// # Errors
 /// A server cannot be started or measured.
-pub fn run(plan: &mut Plan) -> Result<Comparison, CompareError> {
+pub fn run(plan: &mut Plan) -> Result<Comparison, Failure> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
-    let failed = |error| {
-        CompareError::System("cannot choose the CPUs of kvblaster's threads".to_owned(), error)
-    };
+    let failed = |error| format!("cannot choose the CPUs of kvblaster's threads: {error}");
     // All threads of kvblaster run on CPUs outside `--server-cpus`, if there are any.
     let mut rest = net::thread_cpus().map_err(failed)?;
     rest.retain(|cpu| !plan.server_cpus.contains(cpu));
     launch::on_cpus(&rest, || compared(plan)).map_err(failed)?
 }
 
-fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
+fn compared(plan: &mut Plan) -> Result<Comparison, Failure> {
     let seed = plan.run.seed;
     let mut all = contestants(plan)?;
     // Because of `is_part`, runs do not remove the items, which later rounds use too.
@@ -252,10 +216,7 @@ fn compared(plan: &mut Plan) -> Result<Comparison, CompareError> {
 }
 
 /// Returns the number of complete rounds, and the error that ended the rounds early, if any.
-fn rounds(
-    plan: &mut Plan,
-    all: &mut [Contestant],
-) -> Result<(usize, Option<String>), CompareError> {
+fn rounds(plan: &mut Plan, all: &mut [Contestant]) -> Result<(usize, Option<String>), Failure> {
     let (begin, seed) = (Instant::now(), plan.run.seed);
     let (mut rounds, mut failed) = (0, None);
     'all: for round in 0..plan.rounds {
@@ -279,7 +240,7 @@ fn rounds(
             all.iter().flat_map(|one| one.remarks.iter().map(move |remark| (one, remark)));
         let cut_short = remarks.find(|(_, remark)| remark.rule == "cut-short");
         return Err(cut_short.map_or(RunError::Stopped.into(), |(one, remark)| {
-            CompareError::Run(one.named(), RunError::CutShort(remark.sentence.clone()))
+            format!("{}: {}", one.named(), remark.sentence).into()
         }));
     }
     Ok((rounds, failed))
@@ -301,7 +262,7 @@ fn measure_headroom(all: &mut [Contestant]) {
 }
 
 /// Connects to the targets, and starts the servers of `--start`, which are then paused.
-fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
+fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, Failure> {
     let mut all = Vec::new();
     let mut add = |target: String, server, context| {
         let letter = ('A'..='Z').nth(all.len()).unwrap_or('?');
@@ -313,8 +274,8 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
         // All targets are checked for items of other workloads before any server is filled.
         plan.run.targets = vec![target.clone()];
         let context = prepare_context(&plan.run).map_err(|error| match error {
-            held @ RunError::ForeignItems(_) => CompareError::from(held),
-            error => CompareError::Run(target.clone(), error),
+            held @ RunError::ForeignItems(_) => Failure::from(held),
+            error => format!("{target}: {error}").into(),
         });
         add(target.clone(), None, Some(context?));
     }
@@ -323,8 +284,8 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
         live::tell(&plan.run, &format!("starting {command}"));
         let server = launch::start(&launch::shell(command), &plan.server_cpus)?;
         let paused = server.pause();
-        let why = || format!("{}: cannot pause the server", server.target);
-        paused.map_err(|error| CompareError::System(why(), error))?;
+        let why = |error| format!("{}: cannot pause the server: {error}", server.target);
+        paused.map_err(why)?;
         add(server.target.clone(), Some(server), None);
     }
     Ok(all)
@@ -333,15 +294,20 @@ fn contestants(plan: &mut Plan) -> Result<Vec<Contestant>, CompareError> {
 /// If `--server-cpus` is given, checks that a target's processes run only on these CPUs, because
 /// CPU time on other CPUs is not counted. A process that kvblaster may not inspect passes, because
 /// its CPU time is unknown anyway.
-fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), CompareError> {
+fn has_own_cpus(name: &str, plan: &Plan) -> Result<(), Failure> {
     if plan.server_cpus.is_empty() {
         return Ok(());
     }
     let target = target::parse(name, plan.run.family());
-    let target = target.map_err(|error| RunError::Servers(ServersError::Target(error)))?;
+    let target = target.map_err(RunError::failed)?;
     let strays = |pid| Some((pid, record::strays(pid, &plan.server_cpus)?));
     match owner::owners(&target.place).into_iter().find_map(strays) {
-        Some((pid, may)) => Err(CompareError::Free(name.to_owned(), pid, may)),
+        Some((pid, may)) => Err(format!(
+            "{name}: process {pid} may also run on CPUs outside --server-cpus, because its CPUs \
+             are {may}: pin all threads of the process to the CPUs of --server-cpus (taskset -acp \
+             LIST {pid}), or leave out --server-cpus"
+        )
+        .into()),
         None => Ok(()),
     }
 }
@@ -353,7 +319,7 @@ impl Contestant {
         plan: &mut super::Plan,
         (round, rounds): (u32, u32),
         begin: Instant,
-    ) -> Result<bool, CompareError> {
+    ) -> Result<bool, Failure> {
         let usual = (plan.populate, plan.warm, plan.quiet);
         plan.targets = vec![self.target.clone()];
         if let Some(context) = &self.context {
@@ -370,13 +336,15 @@ impl Contestant {
         let is_over = !matches!(&done, Ok(done) if !done.is_interrupted);
         let patience = if is_over { END_PATIENCE } else { Duration::ZERO };
         let ended = self.server.as_mut().map_or(Ok(None), |server| server.wait_for_end(patience));
-        let ended = ended.map_err(|error| CompareError::System(self.named(), error))?;
+        let ended = ended.map_err(|error| format!("{}: {error}", self.named()))?;
         if let Some((status, said)) = ended {
-            return Err(CompareError::Ended(self.named(), status, said));
+            let name = self.named();
+            let why = format!("{name}: the server ended ({status}); its output: {said}");
+            return Err(why.into());
         }
         let done = match done {
             Err(RunError::Stopped) => return Ok(false),
-            done => done.map_err(|error| CompareError::Run(self.named(), error))?,
+            done => done.map_err(|error| format!("{}: {error}", self.named()))?,
         };
         let is_carried = |remark: &&Remark| CARRIED.contains(&remark.rule.as_str());
         self.remarks.extend(done.verdict.remarks.iter().filter(is_carried).cloned());
@@ -411,12 +379,12 @@ impl Contestant {
         self.left_behind = items::clean_up(plan, context, &Live::new(plan));
     }
 
-    fn let_run(&self, runs: bool) -> Result<(), CompareError> {
+    fn let_run(&self, runs: bool) -> Result<(), Failure> {
         let Some(server) = &self.server else { return Ok(()) };
         let (done, verb) =
             if runs { (server.resume(), "resume") } else { (server.pause(), "pause") };
         let why = || format!("{}: cannot {verb} the server", self.named());
-        done.map_err(|error| CompareError::System(why(), error))
+        Ok(done.map_err(|error| format!("{}: {error}", why()))?)
     }
 
     fn is_null_server(&self) -> bool {

@@ -22,7 +22,8 @@ use crate::measure::warm::WarmUp;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
 use crate::result::agent::AgentPart;
-use crate::words::{clock, grouped, percent, time};
+use crate::words::{clock, grouped, ns, percent, time};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Longest wait for a tally. Ctrl-C is checked between two waits.
@@ -94,13 +95,19 @@ pub(crate) fn populate(
         Some(error) => Err(error),
         None if context.is_stopped() => Err(RunError::Stopped),
         None if stored.keys() == 0 && stored.is_broken() => {
-            Err(RunError::WrongProtocol(context.servers.protocol.name()))
+            let protocol = context.servers.protocol.name();
+            Err(RunError::Failed(format!(
+                "the server's answers do not follow the protocol {protocol}. Name the server's \
+                 protocol with --protocol, or write redis://HOST:PORT for Redis"
+            )))
         }
         None => match (stall, stored.description()) {
             (Some(why), message) => Err(given_up(context, &stored, (why, message))),
             (None, message) if stored.lacking() >= stored.keys() => {
                 let message = message.unwrap_or_else(|| "no key could be stored".to_owned());
-                Err(RunError::Unpopulated(message, stored.advice()))
+                let advice = stored.advice();
+                let why = format!("{message}.\n{advice} (--no-populate skips filling)");
+                Err(RunError::Failed(why))
             }
             (None, message) => Ok(message),
         },
@@ -134,7 +141,7 @@ fn given_up(
             time(ns(silence))
         ),
     };
-    RunError::Silent(who, said)
+    RunError::Failed(format!("{who}: {said}"))
 }
 
 fn unheard(context: &RunContext, silence: Duration) -> String {
@@ -145,10 +152,6 @@ fn unheard(context: &RunContext, silence: Duration) -> String {
          {protocol}{over}?",
         time(ns(silence))
     )
-}
-
-fn ns(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn has_udp(context: &RunContext) -> bool {
@@ -201,7 +204,8 @@ pub(crate) fn drive(
     if let Some(silence) = silence(plan, &workers) {
         // Reports the silence instead of a thread's error, because the silence explains more.
         let _ = workers.end();
-        return Err(RunError::Silent(context.silent(), unheard(context, silence)));
+        let (who, why) = (context.silent(), unheard(context, silence));
+        return Err(RunError::Failed(format!("{who}: {why}")));
     }
     if is_cold {
         let why = workers.end().1.map(|failed| failed.to_string());
@@ -293,7 +297,7 @@ struct ReportBuilder {
     collector: Collector,
     on_demand: OnDemandReports,
     /// The counts of each epoch, as far as the epoch's parts have arrived.
-    merged: Vec<(u32, MergedTally)>,
+    merged: BTreeMap<u32, MergedTally>,
     whole: u32,
     parts: Parts,
 }
@@ -306,7 +310,7 @@ impl ReportBuilder {
         (reporters, parts): (u32, Parts),
     ) -> ReportBuilder {
         let (last, collector) = (watch.moment(), Collector::new(reporters));
-        let (ends, merged) = (Vec::new(), Vec::new());
+        let (ends, merged) = (Vec::new(), BTreeMap::new());
         ReportBuilder { schedule, ends, last, collector, on_demand, merged, whole: 0, parts }
     }
 
@@ -346,18 +350,13 @@ impl ReportBuilder {
     fn join(&mut self, (number, part): (u32, MergedTally)) -> (u32, &MergedTally, Option<Report>) {
         let (epoch, report) = self.on_demand.take(number, &part);
         self.parts.number(number, epoch);
-        let at = self.merged.iter().position(|(other, _)| *other == epoch);
-        let at = at.unwrap_or_else(|| {
-            self.merged.push((epoch, MergedTally::default()));
-            self.merged.len() - 1
-        });
-        let all = &mut self.merged[at].1;
+        let all = self.merged.entry(epoch).or_default();
         all.join(&part);
         (epoch, all, report)
     }
 
     fn add_parts(&mut self, epoch: u32) {
-        if let Some((_, whole)) = self.merged.iter_mut().find(|(of, _)| *of == epoch) {
+        if let Some(whole) = self.merged.get_mut(&epoch) {
             self.parts.add((epoch, whole), span(&mut self.ends, epoch));
         }
     }
@@ -381,7 +380,7 @@ impl ReportBuilder {
     fn close(mut self, asked_per_s: Option<f64>) -> (Vec<Interval>, Parts) {
         let collector = std::mem::replace(&mut self.collector, Collector::new(0));
         collector.rest().into_iter().for_each(|part| _ = self.join(part));
-        let Some((_, any)) = self.merged.first() else { return (Vec::new(), self.parts) };
+        let Some(any) = self.merged.values().next() else { return (Vec::new(), self.parts) };
         let late_limit_ns = any.tally.late_limit_ns;
         let only = self.ends.len() == 1;
         let mut intervals = Vec::new();
@@ -391,9 +390,8 @@ impl ReportBuilder {
                 continue;
             }
             self.add_parts(epoch);
-            let at = self.merged.iter().position(|(other, _)| *other == epoch);
             let nothing = || MergedTally { tally: Tally::new(late_limit_ns), busiest: 0.0 };
-            let merged = at.map_or_else(nothing, |at| self.merged.swap_remove(at).1);
+            let merged = self.merged.remove(&epoch).unwrap_or_else(nothing);
             let Some((from, seconds, usage)) = span(&mut self.ends, epoch) else { continue };
             let interval = Interval::new(merged, from, seconds, std::mem::take(usage));
             intervals.push(Interval { asked_per_s, ..interval });
@@ -401,8 +399,7 @@ impl ReportBuilder {
         // After the last report, threads only wait for answers to requests of the last report.
         let after = self.schedule.reports + 1;
         self.add_parts(after);
-        let after = self.merged.iter().find(|(epoch, _)| *epoch == after);
-        if let (Some(last), Some((_, after))) = (intervals.last_mut(), after) {
+        if let (Some(last), Some(after)) = (intervals.last_mut(), self.merged.get(&after)) {
             last.tally.give_up(&after.tally);
         }
         (intervals, self.parts)

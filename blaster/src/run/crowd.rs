@@ -83,13 +83,10 @@ impl Crowd {
         if flags.idle == 0 && flags.slow == 0 {
             return Ok(Crowd::default());
         }
-        let address = match targets.first() {
-            Some(Target { place: Place::Tcp(address), is_redis: false, .. }) => *address,
-            _ => {
-                return Err(RunError::Crowd(
-                    "these flags need a memcached server that is reached over TCP".to_owned(),
-                ));
-            }
+        let wrong = |why: &str| RunError::Failed(format!("--idle and --slow: {why}"));
+        let Some(&Target { place: Place::Tcp(address), is_redis: false, .. }) = targets.first()
+        else {
+            return Err(wrong("these flags need a memcached server that is reached over TCP"));
         };
         let mut crowd = Crowd { address: Some(address), ..Crowd::default() };
         let gathered = crowd.gather(flags, address, stop);
@@ -106,7 +103,7 @@ impl Crowd {
         };
         Err(match gathered {
             Err(error) if !is_stopped => {
-                RunError::Crowd(format!("connection {nth} of {all}: {}", failed(error)))
+                wrong(&format!("connection {nth} of {all}: {}", failed(error)))
             }
             _ => RunError::Stopped,
         })

@@ -5,7 +5,7 @@
 //! come from the table `SETTINGS`; their values are applied, in their order on the command line, to
 //! the workload that `--workload` names.
 
-pub use super::crowd::CrowdFlags;
+pub(crate) use super::crowd::CrowdFlags;
 use super::plan::{ASKED, Capacity, DRIVEN, MEASURED, Plan, VALID};
 use crate::flags::given::CliOption;
 use crate::measure::objective::{Objective, ObjectiveError};
@@ -51,17 +51,11 @@ pub(crate) struct PaceFlags {
     /// answer triggers the next request (closed loop)
     #[arg(long = "rate", short, help_heading = DRIVEN, display_order = 0, value_name = "N")]
     #[arg(value_parser = or("own", f64::NAN, rate))]
-    rate_per_s: Option<f64>,
+    pub(crate) rate_per_s: Option<f64>,
     /// Closed loop: number of requests under way at a time on each connection
     #[arg(long, short, help_heading = DRIVEN, display_order = 1, value_name = "N")]
     #[arg(value_parser = number(1..=DEPTH_MAX), default_value = "1")]
-    depth: u32,
-}
-
-impl PaceFlags {
-    pub(crate) fn give(&self, plan: &mut Plan) {
-        (plan.rate_per_s, plan.depth) = (self.rate_per_s, self.depth);
-    }
+    pub(crate) depth: u32,
 }
 
 /// Flags for assertions, for subcommands that do not search for a capacity.
@@ -115,26 +109,13 @@ pub(crate) struct AgentFlags {
     label: Option<String>,
 }
 
-impl AgentFlags {
-    pub(crate) fn give(&self, plan: &mut Plan) {
-        plan.agents.clone_from(&self.agents);
-        plan.label.clone_from(&self.label);
-    }
-}
-
 /// Flags for the servers' processes, for subcommands that do not compare their targets.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ProcessFlags {
     /// Process ids of the servers, if kvblaster does not find them itself
     #[arg(long = "server-pid", help_heading = MEASURED, value_name = "LIST")]
     #[arg(value_delimiter = ',', action = clap::ArgAction::Set, value_parser = number(1..=PID_MAX))]
-    server_pids: Vec<u32>,
-}
-
-impl ProcessFlags {
-    pub(crate) fn give(&self, plan: &mut Plan) {
-        plan.server_pids.clone_from(&self.server_pids);
-    }
+    pub(crate) server_pids: Vec<u32>,
 }
 
 /// Flags for the number of keys, for subcommands that start no server themselves.
@@ -152,13 +133,7 @@ pub(crate) struct FillFlags {
 pub(crate) struct OutFlags {
     /// Write the results into this folder as JSON, CSV and HDR logs
     #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
-    out: Option<PathBuf>,
-}
-
-impl OutFlags {
-    pub(crate) fn give(&self, plan: &mut Plan) {
-        plan.out.clone_from(&self.out);
-    }
+    pub(crate) out: Option<PathBuf>,
 }
 
 /// The flags of `kvblaster run`.
@@ -208,13 +183,14 @@ impl Run {
     /// Completes the plan, and checks that its flags agree with each other.
     pub(crate) fn finish(&mut self, given: Vec<CliOption>) -> Result<(), String> {
         let plan = &mut self.plan;
-        self.paced.give(plan);
+        (plan.rate_per_s, plan.depth) = (self.paced.rate_per_s, self.paced.depth);
         self.asserted.give(plan);
-        self.alone.give(plan);
-        self.processes.give(plan);
+        plan.agents.clone_from(&self.alone.agents);
+        plan.label.clone_from(&self.alone.label);
+        plan.server_pids.clone_from(&self.processes.server_pids);
         plan.fill_share = self.filled.fill_share;
         plan.crowd = self.crowd;
-        self.kept.give(plan);
+        plan.out.clone_from(&self.kept.out);
         plan.finish(given)
     }
 }
@@ -233,10 +209,11 @@ impl Search {
         }
         let plan = &mut self.plan;
         plan.capacity = Some(capacity);
-        self.alone.give(plan);
-        self.processes.give(plan);
+        plan.agents.clone_from(&self.alone.agents);
+        plan.label.clone_from(&self.alone.label);
+        plan.server_pids.clone_from(&self.processes.server_pids);
         plan.fill_share = self.filled.fill_share;
-        self.kept.give(plan);
+        plan.out.clone_from(&self.kept.out);
         plan.finish(given)
     }
 }

@@ -27,7 +27,7 @@ const THREADS_MAX: u32 = 1024;
 const CONNECTIONS_MAX: u32 = 1 << 20;
 const OUTSTANDING_MAX: u32 = 1 << 20;
 /// Maximum number of agents in one run.
-pub const AGENTS_MAX: usize = 256;
+pub(crate) const AGENTS_MAX: usize = 256;
 
 pub(super) const ASKED: &str = "Requests and items";
 pub(super) const DRIVEN: &str = "Sending requests";
@@ -38,7 +38,7 @@ const SETTING: &str = "Settings of the workload (in a TOML file: NAME = VALUE)";
 pub(super) const VALID: &str = "valid";
 
 /// The plan of one run. Its flags belong to all subcommands that send requests. Flags of only some
-/// subcommands are in the groups below, whose functions copy the values into the plan.
+/// subcommands are in the groups below, whose values are copied into the plan.
 #[derive(Debug, clap::Args)]
 #[command(after_help = help::lists(), args = settings())]
 pub struct Plan {
@@ -295,8 +295,7 @@ impl Plan {
     }
 
     /// Returns the address family that host names must have.
-    #[must_use]
-    pub fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         match (self.ipv4, self.ipv6) {
             (true, _) => Family::V4,
             (_, true) => Family::V6,
@@ -305,8 +304,7 @@ impl Plan {
     }
 
     /// True for an open loop: requests become due at a given rate even if none is answered.
-    #[must_use]
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.rate_per_s.is_some() || self.capacity.is_some()
     }
 
@@ -333,8 +331,7 @@ impl Plan {
     }
 
     /// False if the workload sets the pace, because such a pace may vary from report to report.
-    #[must_use]
-    pub fn has_steady_rate(&self) -> bool {
+    pub(crate) fn has_steady_rate(&self) -> bool {
         !self.rate_per_s.is_some_and(f64::is_nan)
     }
 }

@@ -41,7 +41,7 @@ pub(crate) fn signal_flags() -> Result<SignalFlags, RunError> {
         Ok(flags)
     };
     let flags = FLAGS.get_or_init(|| listen().map_err(|error: io::Error| error.kind()));
-    flags.clone().map_err(|kind| RunError::Signals(kind.into()))
+    flags.clone().map_err(|kind| RunError::Failed(format!("cannot catch signals: {kind}")))
 }
 
 pub(super) fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
@@ -50,7 +50,9 @@ pub(super) fn prepare_context(plan: &Plan) -> Result<RunContext, RunError> {
     let workload = Arc::new(plan.workload.clone());
     let names = Names::new(&workload);
     if plan.verify && !names.verifies() {
-        return Err(RunError::Unverifiable);
+        let why = "--verify cannot check the values of append requests whose sizes vary: give a \
+                   fixed --value-size, or --value-size-per key";
+        return Err(RunError::failed(why));
     }
     let (agents, servers) = match plan.agents.is_empty() {
         true => (None, Servers::find(&plan.targets, plan.family(), plan.protocol, plan.steered())?),
@@ -88,13 +90,15 @@ pub(crate) fn check_room(plan: &mut Plan) -> Result<(), RunError> {
 }
 
 /// Fails if this process may not run on a CPU in `named`, because threads would fail later.
-pub(crate) fn has_cpus(named: &[(&'static str, &[usize])]) -> Result<(), RunError> {
+pub(crate) fn has_cpus(named: &[(&str, &[usize])]) -> Result<(), RunError> {
     let Ok(own) = sched_getaffinity(None) else { return Ok(()) };
     let is_there = |cpu: usize| cpu < CpuSet::MAX_CPU && own.is_set(cpu);
     for (name, cpus) in named {
         if let Some(cpu) = cpus.iter().find(|cpu| !is_there(**cpu)) {
             let may = record::cpus(std::process::id()).unwrap_or_default();
-            return Err(RunError::Cpu(name, *cpu, may));
+            return Err(RunError::Failed(format!(
+                "--{name}: kvblaster may not run on CPU {cpu}, only on CPUs {may}"
+            )));
         }
     }
     Ok(())

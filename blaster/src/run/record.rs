@@ -10,6 +10,7 @@ use crate::measure::owner;
 use crate::result::manifest::{Manifest, TargetRecord};
 use crate::target::version::ServerInfo;
 use crate::target::{Place, Target};
+use crate::words::ns;
 use procfs::process::Process;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
@@ -31,7 +32,7 @@ pub(crate) fn manifest(plan: &Plan, context: &RunContext) -> Manifest {
         driven: if plan.is_open() { "open" } else { "closed" }.to_owned(),
         schedule: plan.schedule.to_string(),
         threads: plan.threads,
-        late_limit_ns: u64::try_from(plan.late.as_nanos()).unwrap_or(u64::MAX),
+        late_limit_ns: ns(plan.late),
         ..Manifest::here()
     };
     manifest.set("workload", &plan.workload_name);

@@ -4,11 +4,13 @@
 //! Invariant: every error tells the user what to do, for example if no server listens or if the
 //! protocol is wrong.
 
+use super::error::RunError;
 use crate::target::steer::{Steer, Steering};
 use crate::target::version::{self, ServerInfo};
-use crate::target::{self, Family, Place, Ring, Target, TargetError};
+use crate::target::{self, Family, Place, Ring, Target};
 use crate::wire::Protocol;
 use crate::words::size;
+use std::fmt::Display;
 use std::io;
 use std::num::NonZeroU16;
 use std::sync::Arc;
@@ -36,59 +38,18 @@ pub(crate) struct Servers {
     pub(crate) steering: Steering,
 }
 
-/// The reason why no requests can be sent to the servers.
-#[derive(Debug, thiserror::Error)]
-pub enum ServersError {
-    /// The name of a target is invalid, or its host cannot be found.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-    /// A server does not answer.
-    #[error("{0}: {1}: is a server running there?")]
-    Unreachable(String, io::Error),
-    /// The servers are of different kinds.
-    #[error(
-        "{0}: all targets of a run must have the same protocol: redis:// targets cannot be \
-         combined with other targets, or with a --protocol other than resp"
-    )]
-    Mixed(String),
-    /// The protocol does not work over UDP.
-    #[error("{0}: only memcached's protocols work over UDP, not resp")]
-    NoDatagrams(String),
-    /// `--steer` needs a target that is reached over UDP.
-    #[error("{0}: --steer {1} works over UDP only (udp://HOST:PORT)")]
-    NotSteered(String, &'static str),
-    /// `--steer first` works only over TCP, in the protocol text or meta.
-    #[error("{0}: --steer first works over TCP only (HOST:PORT), in the protocol text or meta")]
-    NotFirst(String),
-    /// The server's number of columns is not known.
-    #[error(
-        "{0}: the server does not report its number of columns over TCP ({1}): give the number of \
-         its columns (threads) with --columns"
-    )]
-    NoColumns(String, String),
-    /// The server does not report how much memory it may use.
-    #[error("{0}: the server reports no limit of its memory: give --keys in place of --fill")]
-    NoLimit(String),
-    /// There are fewer ports than the columns need.
-    #[error(
-        "{0}: --steer ports: {1} columns need {1} ports, but from this port to 65535 there are \
-         fewer: give a lower port"
-    )]
-    NoPorts(String, u16),
-}
-
 impl Servers {
     pub(crate) fn find(
         names: &[String],
         family: Family,
         requested: Option<Protocol>,
         steer: Option<(Steer, Option<NonZeroU16>)>,
-    ) -> Result<Servers, ServersError> {
-        let parse = |text: &String| target::parse(text, family);
+    ) -> Result<Servers, RunError> {
+        let parse = |text: &String| target::parse(text, family).map_err(RunError::failed);
         let targets: Vec<Target> = names.iter().map(parse).collect::<Result<_, _>>()?;
         let protocol = protocol(requested, &targets)?;
         let named = |(target, info): (&Target, io::Result<_>)| {
-            info.map_err(|error| ServersError::Unreachable(target.name.clone(), error))
+            info.map_err(|error| wrong(target, format!("{error}: is a server running there?")))
         };
         let infos =
             targets.iter().zip(query(&targets, protocol)).map(named).collect::<Result<_, _>>()?;
@@ -143,9 +104,10 @@ impl Servers {
     }
 
     /// Returns the sum of the servers' memory limits. Fails if a server does not report its limit.
-    pub(crate) fn limit_bytes(&self) -> Result<u64, ServersError> {
+    pub(crate) fn limit_bytes(&self) -> Result<u64, RunError> {
         let limit = |(target, info): (&Target, &ServerInfo)| {
-            info.limit_bytes.ok_or_else(|| ServersError::NoLimit(target.name.clone()))
+            let why = "the server reports no limit of its memory: give --keys in place of --fill";
+            info.limit_bytes.ok_or_else(|| wrong(target, why))
         };
         self.targets.iter().zip(&self.infos).map(limit).sum()
     }
@@ -206,6 +168,10 @@ impl Servers {
     }
 }
 
+fn wrong(target: &Target, why: impl Display) -> RunError {
+    RunError::Failed(format!("{}: {why}", target.name))
+}
+
 /// Describes how a server changed between two queries. `None` if the server is the same process.
 fn change(before: &ServerInfo, now: io::Result<ServerInfo>, passed: Duration) -> Option<String> {
     let now = match now {
@@ -234,24 +200,34 @@ fn steering(
     targets: &[Target],
     how: Steer,
     given: Option<NonZeroU16>,
-) -> Result<Steering, ServersError> {
+) -> Result<Steering, RunError> {
     let columns = |target: &Target| {
-        let name = || target.name.clone();
         let Some(address) = target.place.datagrams() else {
-            return Err(ServersError::NotSteered(name(), how.name()));
+            let how = how.name();
+            let why = format!("--steer {how} works over UDP only (udp://HOST:PORT)");
+            return Err(wrong(target, why));
         };
-        let reported = || match version::threads(target) {
-            Ok(Some(columns)) => Ok(columns),
-            Ok(None) => {
-                let why = "its answer to stats settings has no num_threads";
-                Err(ServersError::NoColumns(name(), why.to_owned()))
-            }
-            Err(error) => Err(ServersError::NoColumns(name(), error.to_string())),
+        let lacking = |why: &dyn Display| {
+            let why = format!(
+                "the server does not report its number of columns over TCP ({why}): give the \
+                 number of its columns (threads) with --columns"
+            );
+            wrong(target, why)
+        };
+        let reported = || {
+            let columns = version::threads(target).map_err(|error| lacking(&error))?;
+            columns.ok_or_else(|| lacking(&"its answer to stats settings has no num_threads"))
         };
         let columns = given.map_or_else(reported, Ok)?;
         let has_ports = address.port().checked_add(columns.get() - 1).is_some();
         match how == Steer::Ports && !has_ports {
-            true => Err(ServersError::NoPorts(name(), columns.get())),
+            true => Err(wrong(
+                target,
+                format!(
+                    "--steer ports: {columns} columns need {columns} ports, but from this port to \
+                     65535 there are fewer: give a lower port"
+                ),
+            )),
             false => Ok(columns),
         }
     };
@@ -260,24 +236,29 @@ fn steering(
 }
 
 /// Returns the steering to the first column of each server.
-fn to_first(targets: &[Target], protocol: Protocol) -> Result<Steering, ServersError> {
+fn to_first(targets: &[Target], protocol: Protocol) -> Result<Steering, RunError> {
     let has_text = matches!(protocol, Protocol::Text | Protocol::Meta);
     let is_wrong = |target: &&Target| !has_text || !matches!(target.place, Place::Tcp(_));
     match targets.iter().find(is_wrong) {
-        Some(target) => Err(ServersError::NotFirst(target.name.clone())),
+        Some(target) => Err(wrong(
+            target,
+            "--steer first works over TCP only (HOST:PORT), in the protocol text or meta",
+        )),
         None => Ok(Steering::new(Steer::First, &[])),
     }
 }
 
-fn protocol(requested: Option<Protocol>, targets: &[Target]) -> Result<Protocol, ServersError> {
+fn protocol(requested: Option<Protocol>, targets: &[Target]) -> Result<Protocol, RunError> {
     let first = targets.first().is_some_and(|target| target.is_redis);
     let protocol = requested.unwrap_or(if first { Protocol::Resp } else { Protocol::Text });
     for target in targets {
         if target.is_redis != first || (target.is_redis && protocol != Protocol::Resp) {
-            return Err(ServersError::Mixed(target.name.clone()));
+            let why = "all targets of a run must have the same protocol: redis:// targets cannot \
+                       be combined with other targets, or with a --protocol other than resp";
+            return Err(wrong(target, why));
         }
         if protocol == Protocol::Resp && target.place.datagrams().is_some() {
-            return Err(ServersError::NoDatagrams(target.name.clone()));
+            return Err(wrong(target, "only memcached's protocols work over UDP, not resp"));
         }
     }
     Ok(protocol)

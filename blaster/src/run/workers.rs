@@ -44,7 +44,8 @@ impl<'g> Workers<'g> {
             }
             None => {
                 let threads = Threads::start(&Task::whole(plan), context, (mode, pace), is_watched);
-                let threads = threads.map_err(RunError::Threads)?;
+                let threads = threads
+                    .map_err(|error| RunError::Failed(format!("cannot start a thread: {error}")))?;
                 while !threads.is_ready() && !context.is_stopped() {
                     std::thread::sleep(READY_TICK);
                 }

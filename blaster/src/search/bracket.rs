@@ -32,7 +32,7 @@ pub enum Limit {
 
 /// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Next {
+pub(crate) enum Next {
     /// Try this rate.
     Try(f64),
     /// The bracket is narrow enough.
@@ -41,7 +41,7 @@ pub enum Next {
 
 /// The bracket of one objective.
 #[derive(Clone, Debug)]
-pub struct Bracket {
+pub(crate) struct Bracket {
     /// The highest rate that passed.
     pub low: Option<f64>,
     /// The lowest rate that failed.

@@ -19,12 +19,10 @@ pub struct Point {
     pub achieved_per_s: f64,
     /// The shortest response time. A response time is counted from the time when its request was
     /// due.
-    #[serde(default)]
     pub min_ns: Option<u64>,
     /// The mean response time.
     pub mean_ns: Option<f64>,
     /// The standard deviation of the response times.
-    #[serde(default)]
     pub sd_ns: Option<f64>,
     /// The median response time.
     pub p50_ns: Option<u64>,
@@ -81,7 +79,7 @@ impl Point {
 }
 
 /// A row of the printed curve: trials at nearly the same rate.
-pub type Row<'f> = Vec<&'f Point>;
+pub(crate) type Row<'f> = Vec<&'f Point>;
 
 /// Factors between rates that share a row. `rows` uses the first factor that gives few rows.
 const WIDTHS: [f64; 8] = [1.0, 1.01, 1.02, 1.05, 1.1, 1.25, 1.5, 2.0];

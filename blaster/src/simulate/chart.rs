@@ -22,7 +22,7 @@ const _: () = assert!(LEFT + WIDTH + 2 <= COLUMNS);
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyz";
 
 /// Appends a plot of all policies, unless there is only one size or all ratios are equal.
-pub fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
+pub(crate) fn draw(out: &mut String, plan: &Plan, outcome: &Outcome) {
     let Some(plot) = plot(outcome) else { return };
     let curves: Vec<Curve> = (0..plan.policies.len()).map(|at| curve(outcome, &plot, at)).collect();
     let mut names: Vec<(f64, String)> = plan

@@ -12,10 +12,7 @@ use std::sync::Arc;
 pub(crate) const KEYS_MAX: u64 = u32::MAX as u64;
 
 /// Draws `requests` requests and keeps the keys of gets only, because the simulated cache stores
-/// every missing key itself.
-///
-/// # Errors
-/// There are no gets, too many gets, or too many keys.
+/// every missing key itself. Fails if there are no gets, too many gets, or too many keys.
 pub(crate) fn trace(
     name: &str,
     workload: &Workload,
@@ -27,7 +24,7 @@ pub(crate) fn trace(
         return Err(wrong(why));
     }
     let mut stream = Stream::new(&Arc::new(workload.clone()), seed, 0, 1);
-    let (mut request, mut keys) = (WorkloadRequest::new(), Vec::new());
+    let (mut request, mut keys) = (WorkloadRequest::default(), Vec::new());
     for _ in 0..requests {
         // A workload that replays a trace may end.
         if !stream.next(&mut request) {

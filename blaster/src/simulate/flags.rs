@@ -156,8 +156,7 @@ impl Plan {
     }
 
     /// Returns the plan of the simulation.
-    #[must_use]
-    pub fn jobs_plan(&self) -> jobs::Plan {
+    pub(crate) fn jobs_plan(&self) -> jobs::Plan {
         jobs::Plan {
             sizes: self.sizes.clone(),
             policies: self.contestants.clone(),

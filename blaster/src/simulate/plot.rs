@@ -8,8 +8,7 @@ use crate::report::words;
 use simulate::jobs::{Outcome, Plan};
 
 /// Draws all charts as one SVG.
-#[must_use]
-pub fn svg(plan: &Plan, outcomes: &[Outcome]) -> String {
+pub(crate) fn svg(plan: &Plan, outcomes: &[Outcome]) -> String {
     let charts: Vec<Chart> = outcomes.iter().map(|outcome| chart(plan, outcome)).collect();
     sheet(&charts)
 }

@@ -16,8 +16,7 @@ use std::fmt::Write;
 const CELL: usize = 10;
 
 /// Formats tables and plots of each policy's misses on each trace, and a summary.
-#[must_use]
-pub fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
+pub(crate) fn text(plan: &Plan, outcomes: &[Outcome]) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", settings(plan));
     for outcome in outcomes {
@@ -117,8 +116,7 @@ fn summary(out: &mut String, plan: &Plan, outcomes: &[Outcome]) {
 }
 
 /// Formats all results as one JSON object.
-#[must_use]
-pub fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
+pub(crate) fn json(plan: &Plan, outcomes: &[Outcome]) -> String {
     let results: Vec<Value> = outcomes.iter().flat_map(|outcome| cells(plan, outcome)).collect();
     let traces: Vec<Value> = outcomes
         .iter()

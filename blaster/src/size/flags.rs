@@ -83,7 +83,7 @@ impl Sizing {
             return Err(format!("--memory: at most {SIZES_MAX} sizes are possible"));
         }
         self.plan.rate_per_s = Some(self.rate_per_s);
-        self.processes.give(&mut self.plan);
+        self.plan.server_pids.clone_from(&self.processes.server_pids);
         self.plan.finish(given)
     }
 

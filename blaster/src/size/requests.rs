@@ -10,18 +10,32 @@ use simulate::stream::{Operation, Request, sample, sampled};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 #[derive(Debug)]
-pub(crate) struct Requests<'p> {
-    pub(crate) workload: &'p Arc<Workload>,
-    pub(crate) names: &'p Names,
+pub(crate) struct Parameters {
+    pub(crate) workload: Arc<Workload>,
     pub(crate) seed: u64,
     /// Requests per second. NaN means that the gaps between requests are those of the workload.
     pub(crate) rate_per_s: f64,
     /// True if every key is stored once before the first request.
     pub(crate) populates: bool,
-    /// Number of connections, which take turns to send requests.
+    /// The memory sizes given by `-m`; if empty, `PARTS` of the live items' memory are simulated.
+    pub(crate) memory_bytes: Vec<u64>,
+    /// The simulated time. `None` means the time that the workload needs.
+    pub(crate) span: Option<Duration>,
+    /// Number of connections to the server, which take turns to send requests. Each connection may
+    /// have its own keys.
     pub(crate) connections: u32,
+    pub(crate) threads: usize,
+    pub(crate) is_quiet: bool,
+}
+
+/// The requests of a sample of the keys.
+#[derive(Debug)]
+pub(crate) struct Requests<'p> {
+    pub(crate) parameters: &'p Parameters,
+    pub(crate) names: &'p Names,
     /// Number of keys that each key of the sample represents.
     pub(crate) one_in: u64,
     /// The time in ns from the start at which the requests end.
@@ -36,14 +50,16 @@ impl Requests<'_> {
         counted_ns: Range<u64>,
         (gets, passed_ms): (&'r AtomicU64, &'r AtomicU64),
     ) -> impl Iterator<Item = Request> + 'r {
+        let Parameters { workload, rate_per_s, .. } = self.parameters;
         let is_sampled = sampled(self.one_in);
-        let filled = sample(self.one_in, if self.populates { self.workload.keys() } else { 0 });
+        let stored = if self.parameters.populates { workload.keys() } else { 0 };
+        let filled = sample(self.one_in, stored);
         let filled = filled.map(|key| self.stored(key));
-        let all = self.connections;
-        let mut stream = Stream::new(self.workload, self.seed, 0, 1).over(0..all, all);
-        let mut connections = (0..self.connections as usize).cycle();
-        let (mut drawn, mut at_ns, mut key, mut added_ms) = (WorkloadRequest::new(), 0, 0, 0);
-        let mean_ns = 1e9 / self.rate_per_s;
+        let all = self.parameters.connections;
+        let mut stream = Stream::new(workload, self.parameters.seed, 0, 1).over(0..all, all);
+        let mut connections = (0..all as usize).cycle();
+        let (mut drawn, mut at_ns, mut key, mut added_ms) = (WorkloadRequest::default(), 0, 0, 0);
+        let mean_ns = 1e9 / rate_per_s;
         let requests = std::iter::from_fn(move || {
             while key >= drawn.keys.len() {
                 if !stream.next_on(connections.next().unwrap_or(0), &mut drawn) {
@@ -84,7 +100,7 @@ impl Requests<'_> {
             ..self.stored(key)
         };
         let request = match drawn.verb {
-            Verb::Get if self.workload.cache_aside() => {
+            Verb::Get if self.parameters.workload.cache_aside => {
                 Request { operation: Operation::Fetch, ..self.stored(key) }
             }
             Verb::Get => Request { operation: Operation::Get, ..written },

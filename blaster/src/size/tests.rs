@@ -3,6 +3,7 @@
 //! Where: tests of `size`. Invariant: seeds are fixed. Tolerances depend on the size of the sample.
 
 use super::*;
+use std::sync::Arc;
 
 fn parameters(settings: &[(&str, &str)], rate_per_s: f64) -> Parameters {
     let mut workload = Workload::default();
@@ -67,17 +68,9 @@ fn a_sample_of_a_zipf_population_tells_what_the_whole_does() {
     let [whole, sampled] = [1, 5].map(|one_in| {
         whole.memory_bytes = vec![20 << 20];
         let names = Names::new(&whole.workload);
-        let requests = Requests {
-            workload: &whole.workload,
-            names: &names,
-            seed: 1,
-            rate_per_s: 50_000.0,
-            populates: true,
-            connections: 16,
-            one_in,
-            span_ns: 20_000_000_000,
-        };
-        let simulation = Simulation { requests, threads: 1, span_s: 20.0, is_quiet: true };
+        let span_ns = 20_000_000_000;
+        let requests = Requests { parameters: &whole, names: &names, one_in, span_ns };
+        let simulation = Simulation { requests, span_s: 20.0 };
         let found = simulation.curve(&whole.memory_bytes).unwrap();
         simulation.point(&found[0])
     });
@@ -104,7 +97,7 @@ fn a_store_is_no_larger_than_its_limit_and_nothing_read_is_no_hit() {
 
 fn drawn(parameters: &Parameters, one_in: u64, span_ns: u64) -> Vec<simulate::stream::Request> {
     let names = Names::new(&parameters.workload);
-    let requests = parameters.requests(&names, one_in, span_ns);
+    let requests = Requests { parameters, names: &names, one_in, span_ns };
     requests.of_sample(0..u64::MAX, (&AtomicU64::new(0), &AtomicU64::new(0))).collect()
 }
 

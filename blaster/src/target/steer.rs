@@ -54,14 +54,12 @@ pub const STEERS: [(Steer, &str); 4] = [
 
 impl Steer {
     /// Returns the rule's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         STEERS.iter().find(|(steer, _)| *steer == self).map_or("", |(_, name)| name)
     }
 
     /// Returns the rule with this name.
-    #[must_use]
-    pub fn named(name: &str) -> Option<Steer> {
+    pub(crate) fn named(name: &str) -> Option<Steer> {
         STEERS.iter().find(|(_, own)| *own == name).map(|(steer, _)| *steer)
     }
 }
@@ -81,8 +79,7 @@ impl Steering {
     }
 
     /// True if requests on one connection go to several columns, so that answers may be unordered.
-    #[must_use]
-    pub fn splits_connections(&self) -> bool {
+    pub(crate) fn splits_connections(&self) -> bool {
         matches!(self.how, Some(Steer::RoundRobin | Steer::Key))
             && self.columns.iter().any(|columns| columns.get() > 1)
     }
@@ -99,8 +96,7 @@ impl Steering {
 
     /// Returns the address for connection `number` to a target. With `Steer::Ports`, the address
     /// has the port of the connection's column.
-    #[must_use]
-    pub fn place(&self, target: usize, place: &Place, number: u32) -> Place {
+    pub(crate) fn place(&self, target: usize, place: &Place, number: u32) -> Place {
         let (Some(Steer::Ports), Place::Udp(address), Some(columns)) =
             (self.how, place, self.columns.get(target))
         else {
@@ -162,10 +158,8 @@ impl Flows {
 
 /// Opens connections to a server until its first column accepts one, and returns this connection.
 /// Each connection asks the server how many connections the first column has accepted. No other
-/// client may connect meanwhile, because its connections would be counted too.
-///
-/// # Errors
-/// The server or its first column accepts no connection, or the server does not report the number.
+/// client may connect meanwhile, because its connections would be counted too. Fails if the server
+/// or its first column accepts no connection, or the server does not report the number.
 pub(crate) fn connect_to_first(address: SocketAddr) -> io::Result<TcpStream> {
     // Two threads that open connections at the same time would count each other's connections.
     static TURN: Mutex<()> = Mutex::new(());

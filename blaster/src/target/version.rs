@@ -30,22 +30,18 @@ const HEADER: [u8; 8] = [0, 1, 0, 0, 0, 1, 0, 0];
 
 /// A server's information about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ServerInfo {
+pub(crate) struct ServerInfo {
     /// The server's version.
     pub version: Option<String>,
     /// Bytes that the server may use for items.
     pub limit_bytes: Option<u64>,
     /// The server's process id on its machine.
-    #[serde(default)]
     pub pid: Option<u64>,
     /// Seconds since the server was started.
-    #[serde(default)]
     pub uptime_s: Option<u64>,
     /// Number of items that the server holds.
-    #[serde(default)]
     pub items: Option<u64>,
     /// Bytes of the items that the server holds.
-    #[serde(default)]
     pub items_bytes: Option<u64>,
 }
 
@@ -68,11 +64,9 @@ impl ServerInfo {
     }
 }
 
-/// Queries a server, in Redis's protocol if `is_resp` is true.
-///
-/// # Errors
-/// The target does not accept connections. Over UDP, this error may go unnoticed.
-pub fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
+/// Queries a server, in Redis's protocol if `is_resp` is true. Fails if the target does not accept
+/// connections. Over UDP, this error may go unnoticed.
+pub(crate) fn query(target: &Target, is_resp: bool) -> io::Result<ServerInfo> {
     let question = match (&target.place, is_resp) {
         (Place::Udp(_) | Place::Xdp(..), _) => "version\r\n",
         (_, true) => "*1\r\n$4\r\nINFO\r\n",

@@ -56,8 +56,7 @@ pub enum Content<'a> {
 
 impl Content<'_> {
     /// Returns the answer that these contents mean for a request of `verb`, which is not a get.
-    #[must_use]
-    pub fn outcome(&self, verb: Verb) -> Answer {
+    pub(crate) fn outcome(&self, verb: Verb) -> Answer {
         match self {
             Content::Done => Answer::Done,
             Content::Count(0) if verb == Verb::Delete => Answer::NotDone,
@@ -71,8 +70,7 @@ impl Content<'_> {
     }
 
     /// Returns the server's error text, or a text which says that the answer is unexpected.
-    #[must_use]
-    pub fn error_text(&self) -> &[u8] {
+    pub(crate) fn error_text(&self) -> &[u8] {
         if let Content::Refused(words) = self {
             words
         } else {

@@ -19,8 +19,7 @@ impl Tag {
 
     /// Returns the tag of key `index` of request `number`; `several` is true for a multiget.
     #[inline]
-    #[must_use]
-    pub fn new(number: u16, index: usize, several: bool) -> Tag {
+    pub(crate) fn new(number: u16, index: usize, several: bool) -> Tag {
         let index = u32::try_from(index).unwrap_or(0) & (Tag::OF_SEVERAL - 1);
         let several = if several { Tag::OF_SEVERAL } else { 0 };
         Tag(u32::from(number) << 16 | several | index)
@@ -28,23 +27,20 @@ impl Tag {
 
     /// The request's number.
     #[inline]
-    #[must_use]
-    pub fn number(self) -> u16 {
+    pub(crate) fn number(self) -> u16 {
         let [high, low, _, _] = self.0.to_be_bytes();
         u16::from_be_bytes([high, low])
     }
 
     /// The index of the key in its request.
     #[inline]
-    #[must_use]
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         (self.0 & (Tag::OF_SEVERAL - 1)) as usize
     }
 
     /// True if the tag belongs to a key of a multiget. The multiget ends with a separate piece.
     #[inline]
-    #[must_use]
-    pub fn is_of_several(self) -> bool {
+    pub(crate) fn is_of_several(self) -> bool {
         self.0 & Tag::OF_SEVERAL != 0
     }
 }

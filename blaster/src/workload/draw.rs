@@ -60,7 +60,7 @@ impl IntegerSampler {
                 Some(IntegerSampler::Uniform { from: rounded(min), count })
             }
             Law::List(pairs) => IntegerSampler::list(pairs),
-            Law::File(_, histogram) => IntegerSampler::list(histogram.pairs()),
+            Law::File(_, histogram) => IntegerSampler::list(&histogram.pairs),
             Law::Curve(curve) => {
                 // A whole number covers all values that are rounded to the number, even at a bound.
                 let curve = curve.widened(0.5)?;
@@ -124,7 +124,7 @@ pub(crate) fn mean(law: &Law) -> f64 {
         Law::Fixed(value) => *value,
         Law::Uniform(from, to) => f64::midpoint(*from, *to),
         Law::List(pairs) => weighted(pairs),
-        Law::File(_, histogram) => weighted(histogram.pairs()),
+        Law::File(_, histogram) => weighted(&histogram.pairs),
         Law::Curve(curve) => whole_mean(curve).unwrap_or_else(|| curve.mean()),
     }
 }
@@ -172,7 +172,7 @@ impl RealSampler {
             Law::Fixed(value) => Some(RealSampler::Fixed(*value)),
             Law::Uniform(from, to) => Some(RealSampler::Uniform { from: *from, to: *to }),
             Law::List(pairs) => list(pairs),
-            Law::File(_, histogram) => list(histogram.pairs()),
+            Law::File(_, histogram) => list(&histogram.pairs),
             Law::Curve(_) => Some(RealSampler::Whole(IntegerSampler::new(law)?)),
         }
     }

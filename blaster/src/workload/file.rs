@@ -59,8 +59,7 @@ impl Workload {
     }
 
     /// Returns all settings as TOML for a manifest. Reading the TOML gives the same workload.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
+    pub(crate) fn to_toml(&self) -> String {
         let mut text = String::new();
         for setting in &SETTINGS {
             let Some(value) = (setting.get)(self) else { continue };
@@ -146,9 +145,9 @@ fn listed(workload: &Workload) -> impl Iterator<Item = (&'static str, &Path, &st
         ("gap", gap.file()),
         ("ttl", ttl.law.file()),
     ];
-    let laws = laws
-        .into_iter()
-        .filter_map(|(name, file)| file.map(|(path, histogram)| (name, path, histogram.sum())));
+    let laws = laws.into_iter().filter_map(|(name, file)| {
+        file.map(|(path, histogram)| (name, path, histogram.sum.as_str()))
+    });
     let keys = key_file.iter().map(|file| ("key-file", &*file.path, file.sum.as_str()));
     keys.chain(laws)
 }

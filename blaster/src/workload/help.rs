@@ -13,8 +13,7 @@ use crate::words::wrapped;
 const INDENT: usize = 25;
 
 /// Returns the lists of all presets and of all forms of distributions.
-#[must_use]
-pub fn lists() -> String {
+pub(crate) fn lists() -> String {
     let mut text = "Workloads:\n".to_owned();
     text.extend(PRESETS.iter().map(|Preset { name, about, .. }| row(name, about)));
     let parts = [

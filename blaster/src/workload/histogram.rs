@@ -23,12 +23,12 @@ pub(crate) struct Histogram {
     /// The first word of each row, unchanged.
     words: Vec<String>,
     /// For each row, the first word as a number (0 if the word is not a number), and the weight.
-    pairs: Vec<(f64, f64)>,
+    pub(super) pairs: Vec<(f64, f64)>,
     lines: Vec<usize>,
     /// The index of the first row whose first word is not a number.
     word_at: Option<usize>,
     /// The MD5 sum of the file's text. A manifest identifies the file by this sum.
-    sum: String,
+    pub(super) sum: String,
 }
 
 impl Histogram {
@@ -106,14 +106,6 @@ impl Histogram {
         Ok(())
     }
 
-    pub(crate) fn sum(&self) -> &str {
-        &self.sum
-    }
-
-    pub(crate) fn pairs(&self) -> &[(f64, f64)] {
-        &self.pairs
-    }
-
     pub(crate) fn words(&self) -> impl Iterator<Item = (&str, f64)> {
         self.words.iter().map(String::as_str).zip(self.pairs.iter().map(|pair| pair.1))
     }
@@ -132,9 +124,9 @@ mod tests {
     #[test]
     fn both_forms_are_read() {
         let spaces = Histogram::parse("# sizes\n64 10\n\n 128\t0.5 # half\n").unwrap();
-        assert_eq!(spaces.pairs(), [(64.0, 10.0), (128.0, 0.5)]);
+        assert_eq!(spaces.pairs, [(64.0, 10.0), (128.0, 0.5)]);
         let commas = Histogram::parse("value,weight\n128, 1e3\r\n64,10\r\n").unwrap();
-        assert_eq!(commas.pairs(), [(128.0, 1000.0), (64.0, 10.0)]);
+        assert_eq!(commas.pairs, [(128.0, 1000.0), (64.0, 10.0)]);
         assert_eq!(commas.ordered_weights(), [10.0, 1000.0]);
         let words: Vec<_> = Histogram::parse("get 9\nset 1").unwrap().words.clone();
         assert_eq!(words, ["get", "set"]);

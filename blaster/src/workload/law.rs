@@ -171,7 +171,7 @@ impl Law {
             Law::Uniform(from, to) => (*from, *to),
             Law::List(pairs) => ends(pairs),
             Law::Curve(curve) => curve.bounds(),
-            Law::File(_, histogram) => ends(histogram.pairs()),
+            Law::File(_, histogram) => ends(&histogram.pairs),
         }
     }
 }

@@ -156,7 +156,7 @@ impl Names {
     }
 
     /// Appends the value that `key` has if the value is `bytes` bytes long.
-    pub fn value(&self, key: u64, bytes: u32, out: &mut Vec<u8>) {
+    pub(crate) fn value(&self, key: u64, bytes: u32, out: &mut Vec<u8>) {
         let (stamp, mut from) = self.0.beginning(key, bytes);
         let mut left = bytes as usize;
         out.reserve(left);
@@ -173,8 +173,7 @@ impl Names {
 
     /// True if `value` is the key's value. If the workload appends, a value consists of one or more
     /// pieces, each with the size that was drawn for the key (see `verifies`).
-    #[must_use]
-    pub fn verify(&self, key: u64, value: &[u8]) -> bool {
+    pub(crate) fn verify(&self, key: u64, value: &[u8]) -> bool {
         if !self.0.is_sized_by_key {
             return self.0.is_value(key, value);
         }
@@ -188,15 +187,13 @@ impl Names {
 
     /// True if values can be verified. Appended pieces of different sizes cannot be verified,
     /// because the ends of the pieces are unknown.
-    #[must_use]
-    pub fn verifies(&self) -> bool {
+    pub(crate) fn verifies(&self) -> bool {
         self.0.is_sized_by_key || !self.0.appends
     }
 
     /// The size of the value that is stored for the key when the cache is populated, or after a
     /// miss.
-    #[must_use]
-    pub fn value_bytes(&self, key: u64) -> u32 {
+    pub(crate) fn value_bytes(&self, key: u64) -> u32 {
         let inner = &*self.0;
         match &inner.trace {
             Some(trace) => recorded(trace, key).map_or(0, |(_, value_bytes)| value_bytes),
@@ -207,8 +204,7 @@ impl Names {
     /// The time to live in seconds (0 means forever) of the value that is stored for the key when
     /// the cache is populated, or after a miss. Each key has one such time, because the sequence of
     /// requests must not depend on answers.
-    #[must_use]
-    pub fn exptime_s(&self, key: u64) -> u32 {
+    pub(crate) fn exptime_s(&self, key: u64) -> u32 {
         self.0.ttl.draw(hash(self.0.ttl_seed, key))
     }
 }

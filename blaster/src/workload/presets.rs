@@ -9,7 +9,7 @@
 //! (solarflare-1, solarflare-48).
 
 /// A named workload.
-pub struct Preset {
+pub(crate) struct Preset {
     /// The preset's name.
     pub name: &'static str,
     /// A description in one line.
@@ -30,7 +30,7 @@ const fn preset(name: &'static str, about: &'static str, settings: &'static str)
 
 /// All presets. The power laws from the KV-Cache paper have four groups, because each of the
 /// paper's four traffic generators used a separate quarter of the keys.
-pub const PRESETS: [Preset; 11] = [
+pub(crate) const PRESETS: [Preset; 11] = [
     preset(
         "uniform",
         "a million keys of 32 bytes, all requested equally often, values of 128 bytes, 9 gets per \
@@ -105,12 +105,11 @@ pub const PRESETS: [Preset; 11] = [
 ];
 
 /// The names of all presets.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|preset| preset.name)
 }
 
 /// The names of all presets, separated by commas.
-#[must_use]
-pub fn listed() -> String {
+pub(crate) fn listed() -> String {
     names().collect::<Vec<_>>().join(", ")
 }

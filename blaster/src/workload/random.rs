@@ -6,26 +6,22 @@
 
 use simulate::sizes::mix;
 
-#[must_use]
 pub(crate) fn hash(seed: u64, number: u64) -> u64 {
     mix(number ^ seed)
 }
 
 /// Derives a seed for one usage, so that random numbers of different usages are independent.
-#[must_use]
 pub(crate) fn seed_for(seed: u64, usage: u64) -> u64 {
     mix(mix(seed) ^ usage)
 }
 
 /// Maps 64 random bits to a fraction between 0 and 1, both excluded.
-#[must_use]
 pub(crate) fn fraction(bits: u64) -> f64 {
     ((bits >> 12) as f64 + 0.5) / (1_u64 << 52) as f64
 }
 
 /// Maps 64 random bits to a number below `end`, or to 0 if `end` is 0.
 #[inline]
-#[must_use]
 pub(crate) fn below(bits: u64, end: u64) -> u64 {
     ((u128::from(bits) * u128::from(end)) >> 64) as u64
 }

@@ -61,16 +61,9 @@ pub struct WorkloadRequest {
     pub exptime_s: u32,
 }
 
-impl WorkloadRequest {
-    /// Returns an empty request, which `Stream::next` fills.
-    #[must_use]
-    pub fn new() -> WorkloadRequest {
-        WorkloadRequest { verb: Verb::Get, keys: Vec::new(), value_bytes: 0, exptime_s: 0 }
-    }
-}
-
 impl Default for WorkloadRequest {
+    /// Returns an empty request, which `Stream::next` fills.
     fn default() -> WorkloadRequest {
-        WorkloadRequest::new()
+        WorkloadRequest { verb: Verb::Get, keys: Vec::new(), value_bytes: 0, exptime_s: 0 }
     }
 }

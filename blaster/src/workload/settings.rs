@@ -18,7 +18,7 @@ use crate::words::{suggestion, without_suffix};
 use std::sync::Arc;
 
 /// One setting: `--NAME VALUE`, or `NAME = VALUE` in a file.
-pub struct Setting {
+pub(crate) struct Setting {
     /// The setting's name.
     pub name: &'static str,
     /// The placeholder of the value in `--help`.
@@ -75,7 +75,7 @@ macro_rules! either {
 }
 
 /// All settings.
-pub const SETTINGS: [Setting; 19] = [
+pub(crate) const SETTINGS: [Setting; 19] = [
     Setting {
         name: "keys",
         value: "N",
@@ -258,7 +258,7 @@ pub const SETTINGS: [Setting; 19] = [
 ];
 
 /// The names of all settings.
-pub fn names() -> impl Iterator<Item = &'static str> {
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
     SETTINGS.iter().map(|setting| setting.name)
 }
 

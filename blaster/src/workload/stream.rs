@@ -67,8 +67,7 @@ struct TraceCursor {
 
 impl Stream {
     /// Returns the sequence of thread `thread` of `threads`.
-    #[must_use]
-    pub fn new(workload: &Arc<Workload>, seed: u64, thread: u32, threads: u32) -> Stream {
+    pub(crate) fn new(workload: &Arc<Workload>, seed: u64, thread: u32, threads: u32) -> Stream {
         let threads = threads.max(1);
         let random = |usage| {
             let mut random = Xoshiro256PlusPlus::seed_from_u64(seed_for(seed, usage));
@@ -108,8 +107,7 @@ impl Stream {
 
     /// Returns the stream of a thread with the connections `connections` out of `all` connections.
     /// If each connection has its own keys, the connections' numbers of keys differ by at most one.
-    #[must_use]
-    pub fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
+    pub(crate) fn over(mut self, connections: Range<u32>, all: u32) -> Stream {
         if self.workload.per_connection() && !connections.is_empty() {
             let (workload, keys) = (&self.workload, self.workload.keys());
             // If there are more connections than keys, some connections share a key.
@@ -160,7 +158,7 @@ impl Stream {
 
     /// Fills in `request` like `next`, but for one connection of the thread. The connection has an
     /// effect only if each connection has its own keys.
-    pub fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
+    pub(crate) fn next_on(&mut self, connection: usize, request: &mut WorkloadRequest) -> bool {
         let connection = connection.min(self.parts.len() - 1);
         request.keys.clear();
         (request.value_bytes, request.exptime_s) = (0, 0);
@@ -262,7 +260,7 @@ impl Stream {
     /// Returns the gap in ns between the latest request that `next` made and the previous request
     /// (or the start). Gaps are scaled to the mean `mean_ns`. If `mean_ns` is NaN, the gaps are not
     /// scaled (see `Workload::own_gap_ns`), and are 0 if the workload does not set gaps.
-    pub fn gap_ns(&mut self, mean_ns: f64) -> u64 {
+    pub(crate) fn gap_ns(&mut self, mean_ns: f64) -> u64 {
         if self.workload.gap == Gap::Trace
             && let Some(cursor) = &self.trace_cursor
         {

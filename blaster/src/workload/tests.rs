@@ -25,7 +25,7 @@ fn made(preset: &str, settings: &[(&str, &str)]) -> Arc<Workload> {
 
 fn requests(workload: &Arc<Workload>, seed: u64, count: usize) -> Vec<WorkloadRequest> {
     let mut stream = Stream::new(workload, seed, 0, 1);
-    let mut request = WorkloadRequest::new();
+    let mut request = WorkloadRequest::default();
     (0..count).map_while(|_| stream.next(&mut request).then(|| request.clone())).collect()
 }
 

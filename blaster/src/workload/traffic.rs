@@ -50,7 +50,8 @@ pub struct Workload {
     pub(super) gap: Gap,
     pub(super) gap_sampler: GapSampler,
     pub(super) ttl: SampledLaw,
-    pub(super) cache_aside: bool,
+    /// True if, after a miss, a SET stores the missed key.
+    pub(crate) cache_aside: bool,
     pub(super) trace: Option<Arc<Replay>>,
     pub(super) trace_requests: u64,
     pub(super) trace_loops: u64,
@@ -109,8 +110,7 @@ impl Workload {
     }
 
     /// The number of keys. Keys are numbered from 0.
-    #[must_use]
-    pub fn keys(&self) -> u64 {
+    pub(crate) fn keys(&self) -> u64 {
         self.trace.as_ref().map_or_else(|| self.drawn_keys(), |trace| u64::from(trace.keys))
     }
 
@@ -140,8 +140,7 @@ impl Workload {
     }
 
     /// True if each connection requests a separate part of the keys.
-    #[must_use]
-    pub fn per_connection(&self) -> bool {
+    pub(crate) fn per_connection(&self) -> bool {
         self.keys_per == KeysPer::Connection
     }
 
@@ -149,29 +148,20 @@ impl Workload {
         self.keys_per == KeysPer::Agent
     }
 
-    /// True if, after a miss, a SET stores the missed key.
-    #[must_use]
-    pub fn cache_aside(&self) -> bool {
-        self.cache_aside
-    }
-
     /// The share of each verb in the requests, in the order of `VERBS`. `None` if a trace records
     /// the verbs.
-    #[must_use]
-    pub fn shares(&self) -> Option<[f64; VERBS.len()]> {
+    pub(crate) fn shares(&self) -> Option<[f64; VERBS.len()]> {
         let is_recorded = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
         (!is_recorded).then(|| self.mix.shares(self.keys_per_get()))
     }
 
     /// The mean number of keys in a GET.
-    #[must_use]
-    pub fn keys_per_get(&self) -> f64 {
+    pub(crate) fn keys_per_get(&self) -> f64 {
         draw::mean(&self.batch.law).max(1.0)
     }
 
     /// The longest time to live of written items, in seconds; 0 if no item expires.
-    #[must_use]
-    pub fn exptime_s_max(&self) -> u32 {
+    pub(crate) fn exptime_s_max(&self) -> u32 {
         let recorded = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
         let recorded = recorded.into_iter().flat_map(|details| &details.operations);
         let longest = recorded.map(|operation| operation.exptime_s).max().unwrap_or(0);
@@ -180,21 +170,18 @@ impl Workload {
 
     /// The number of requests in all loops of the trace. `None` if there is no trace, or if the
     /// trace is repeated without end.
-    #[must_use]
-    pub fn trace_requests(&self) -> Option<f64> {
+    pub(crate) fn trace_requests(&self) -> Option<f64> {
         let trace = self.trace.as_ref().filter(|_| self.trace_loops > 0)?;
         Some(trace.requests.len() as f64 * self.trace_loops as f64)
     }
 
     /// The mean size of drawn values, in bytes.
-    #[must_use]
-    pub fn value_bytes_mean(&self) -> f64 {
+    pub(crate) fn value_bytes_mean(&self) -> f64 {
         draw::mean(&self.value_size.law)
     }
 
     /// The sum of the sizes of all keys and values, in bytes.
-    #[must_use]
-    pub fn items_bytes(&self) -> f64 {
+    pub(crate) fn items_bytes(&self) -> f64 {
         if let Some(details) = self.trace.as_ref().and_then(|trace| trace.details.as_ref()) {
             let keys: f64 = details.key_bytes.iter().map(|bytes| f64::from(*bytes)).sum();
             return keys + details.value_bytes.iter().map(|bytes| f64::from(*bytes)).sum::<f64>();
@@ -206,8 +193,7 @@ impl Workload {
 
     /// The mean gap in ns between requests of one thread, if the workload itself sets the gaps. A
     /// distribution sets the gaps of each thread; a trace sets the gaps of all threads together.
-    #[must_use]
-    pub fn own_gap_ns(&self, threads: u32) -> Option<f64> {
+    pub(crate) fn own_gap_ns(&self, threads: u32) -> Option<f64> {
         if self.gap == Gap::Trace {
             let trace = self.trace.as_ref()?;
             let each = trace.length_ns()? as f64 / trace.requests.len().max(1) as f64;
@@ -218,8 +204,7 @@ impl Workload {
 
     /// The number of operations in the trace that `Verb` lacks. The nearest verb replaces such
     /// operations.
-    #[must_use]
-    pub fn replaced_operations(&self) -> u64 {
+    pub(crate) fn replaced_operations(&self) -> u64 {
         let details = self.trace.as_ref().and_then(|trace| trace.details.as_ref());
         details.map_or(0, |details| details.replaced)
     }

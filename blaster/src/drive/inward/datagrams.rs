@@ -133,7 +133,7 @@ impl Inward {
                 is_drained = true;
                 break;
             }
-            state.score.received(inbox.total_bytes());
+            state.score.tally.received_bytes += inbox.total_bytes() as u64;
             self.take_datagrams(line, &mut inbox.datagrams(), now_ns, state);
             if is_drained {
                 break;
@@ -161,7 +161,7 @@ impl Inward {
                 }
                 // memcached sends an empty datagram if a quiet request has no answer.
                 Some((_, [])) => {}
-                _ => state.score.broken(),
+                _ => state.score.tally.broken += 1,
             }
         }
     }
@@ -175,15 +175,15 @@ impl Inward {
         state: &mut DriveState,
     ) {
         let own = &mut self.lines[line as usize];
-        let Some(index) = own.ring.find(header.id) else { return state.score.broken() };
+        let Some(index) = own.ring.find(header.id) else { return state.score.tally.broken += 1 };
         let entry = own.ring.entry(index);
         let is_part = entry.sent.keys > 1 && header.total == 1;
         match entry.state {
             State::Waiting if is_part => match self.first_value(line, index, bytes) {
-                (Value::Again, false) => return state.score.duplicate(),
+                (Value::Again, false) => return state.score.tally.udp.duplicate += 1,
                 // The multiget asks for a key twice, so its last value looks like a duplicate.
                 (Value::Again, true) => {
-                    state.score.duplicate();
+                    state.score.tally.udp.duplicate += 1;
                     let end = Piece { tag: None, content: Content::End, ends: true };
                     return self.piece(line, index, &end, now_ns, state);
                 }
@@ -193,12 +193,12 @@ impl Inward {
             State::Answered if is_part => return self.after_end(line, index, bytes, state),
             // Further datagrams of a late answer are ignored: they may be parts or duplicates.
             State::Late if is_part || header.total > 1 => return,
-            State::Answered | State::Late => return state.score.duplicate(),
+            State::Answered | State::Late => return state.score.tally.udp.duplicate += 1,
             State::TimedOut => {
                 entry.state = State::Late;
                 return;
             }
-            State::Free => return state.score.broken(),
+            State::Free => return state.score.tally.broken += 1,
         }
         let own = &mut self.lines[line as usize];
         if header.total == 1 {
@@ -207,13 +207,13 @@ impl Inward {
         own.ring.entry(index).has_parts = true;
         match own.assemblies.add(header, bytes) {
             Part::Kept => {}
-            Part::Double => state.score.duplicate(),
+            Part::Double => state.score.tally.udp.duplicate += 1,
             Part::Last => {
                 let assembled = std::mem::take(&mut own.assemblies.assembled);
                 self.answer(line, index, header.id, &assembled, now_ns, state);
                 self.lines[line as usize].assemblies.assembled = assembled;
             }
-            Part::Refused => state.score.broken(),
+            Part::Refused => state.score.tally.broken += 1,
         }
     }
 
@@ -224,9 +224,9 @@ impl Inward {
         match self.first_value(line, index, bytes).0 {
             Value::Fresh(at) => {
                 self.lines[line as usize].ring.keys(index)[at] |= STRUCK;
-                state.score.reordered();
+                state.score.tally.udp.reordered += 1;
             }
-            Value::Again | Value::None => state.score.duplicate(),
+            Value::Again | Value::None => state.score.tally.udp.duplicate += 1,
         }
     }
 
@@ -281,7 +281,7 @@ impl Inward {
                     self.piece(line, index, &piece, now_ns, state);
                 }
                 _ => {
-                    state.score.broken();
+                    state.score.tally.broken += 1;
                     if is_waiting {
                         let ring = &mut self.lines[line as usize].ring;
                         let entry: Entry = *ring.entry(index);
@@ -300,7 +300,7 @@ impl Inward {
 
     fn count_if_overtaken(&mut self, line: u32, number: u16, state: &mut DriveState) {
         if self.options.has_order && self.lines[line as usize].is_overtaken(number) {
-            state.score.reordered();
+            state.score.tally.udp.reordered += 1;
         }
     }
 }

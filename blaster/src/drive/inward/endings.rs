@@ -4,26 +4,10 @@
 //! Where: called by the receiving half.
 //! Invariant: each request is counted as over once, either by `over` or by the module `quick`.
 
-use super::super::pending::{Cause, Entry, Sent, State};
+use super::super::pending::{Cause, Entry, State};
 use super::super::score::{DriveState, Outcome};
 use super::Inward;
 use crate::line::Socket;
-
-impl Entry {
-    pub(super) fn failed(sent: &Sent, split: Option<u32>) -> Entry {
-        Entry {
-            sent: *sent,
-            state: State::Free,
-            keys_answered: 0,
-            hits: 0,
-            corrupt: 0,
-            refused: false,
-            split,
-            has_parts: false,
-            is_plain: false,
-        }
-    }
-}
 
 impl Inward {
     /// Ends a request or a part of a split multiget, and frees the request's token. `now_ns` is the
@@ -66,7 +50,7 @@ impl Inward {
         socket.forget(&self.epoll, &self.calls);
         own.held.clear();
         own.is_closing = false;
-        state.score.cut_off(own.ring.waiting() as u64);
+        state.score.tally.cut_off += own.ring.waiting() as u64;
         state.feedback.broken.push(line);
         self.fail_all(line, state);
     }
@@ -112,7 +96,7 @@ impl Inward {
         if entry.has_parts {
             own.assemblies.drop(entry.sent.number);
         }
-        state.score.udp_timeout();
+        state.score.tally.udp.timeouts += 1;
         self.over(line, &entry, Outcome::GIVEN_UP, None, state);
         self.close_if_idle(line, state);
     }
@@ -140,7 +124,7 @@ impl Inward {
             }
             self.fail_all(line, state);
             let lost = self.lines[line as usize].ring.count(State::TimedOut);
-            (0..lost).for_each(|_| state.score.lost());
+            state.score.tally.udp.lost += lost;
         }
     }
 }

@@ -57,7 +57,7 @@ impl Interfaces {
         epoll: &Epoll,
         calls: &Calls,
     ) -> io::Result<()> {
-        let queues = packets.queues();
+        let queues = &packets.queues;
         let at = self.all.iter().position(|interface| Arc::ptr_eq(&interface.queues, queues));
         let at = match at {
             Some(at) => at,
@@ -145,11 +145,11 @@ impl Inward {
                     match self.line_of(interface, own, from) {
                         Some(line) => {
                             self.take_datagrams(line, &mut of_line, now_ns, state);
-                            state.score.received(bytes);
+                            state.score.tally.received_bytes += bytes as u64;
                             self.close_if_idle(line, state);
                         }
                         None if queues.belongs_to_other_thread(own) => {
-                            of_line.for_each(|_| state.score.broken())
+                            of_line.for_each(|_| state.score.tally.broken += 1)
                         }
                         // Ignore the datagram: it answers a probe, is for a closed line, or is not
                         // from a target.
@@ -170,7 +170,7 @@ impl Inward {
         let line = *interface.lines.get(interface.queues.port_index(own)?)?;
         match &self.lines.get(line as usize)?.socket {
             Some(Socket::Packets(packets)) => {
-                let is_its = packets.port() == own && Some(packets.target()) == from;
+                let is_its = packets.port() == own && Some(packets.target) == from;
                 is_its.then_some(line)
             }
             _ => None,

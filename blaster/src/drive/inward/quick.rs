@@ -75,7 +75,7 @@ impl Inward {
             hits += u64::from(quick.kind == UsualKind::Hit);
             misses += u64::from(quick.kind == UsualKind::Miss);
             if self.options.has_order && own.is_overtaken(header.id) {
-                state.score.reordered();
+                state.score.tally.udp.reordered += 1;
             }
         };
         self.count_over(line, over, (hits, misses), tokens, state);

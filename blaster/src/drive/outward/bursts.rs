@@ -83,7 +83,7 @@ impl Outward {
         self.requests_left -= u64::from(more);
         self.outstanding += u64::from(more);
         state.score.sent_at_once(&counts);
-        state.score.sent_bytes(bytes);
+        state.score.tally.sent_bytes += bytes as u64;
         let (intended_ns, sent_ns, cause) = (now_ns, now_ns, Cause::Token);
         let (verb, key) = (Verb::Get, 0);
         let sent =

@@ -21,16 +21,13 @@ use crate::line::{self, FlushOutcome, Socket};
 use crate::target::steer;
 use crate::target::{Bypass, Place};
 use crate::wire::{WireRequest, Writer};
+use crate::words::ns;
 
 /// The first pause before a line is opened again; the pause doubles with each failure.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The most time that connecting may take before the attempt counts as failed.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-
-fn ns(span: Duration) -> u64 {
-    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
-}
 
 #[derive(Debug)]
 pub(super) enum Phase {
@@ -239,14 +236,14 @@ impl Outward {
         receiver: &mut impl ReceivingHalf,
     ) {
         if let Socket::Packets(packets) = &socket
-            && !self.queues.iter().any(|queues| Arc::ptr_eq(queues, packets.queues()))
+            && !self.queues.iter().any(|queues| Arc::ptr_eq(queues, &packets.queues))
         {
-            self.queues.push(Arc::clone(packets.queues()));
+            self.queues.push(Arc::clone(&packets.queues));
         }
         let own = &mut self.lines[line as usize];
         own.pause = PAUSE_MIN;
         own.phase = Phase::Up(socket.clone(), line::Outward::new(&socket, self.gso));
-        state.score.connected();
+        state.score.tally.connects += 1;
         receiver.opened(line, socket, state);
     }
 
@@ -258,7 +255,7 @@ impl Outward {
         receiver: &mut impl ReceivingHalf,
     ) {
         if let Err(error) = self.open(line, now_ns, state, receiver) {
-            state.score.refused_connection();
+            state.score.tally.refused += 1;
             self.open_error = Some(error);
         }
     }
@@ -271,7 +268,7 @@ impl Outward {
         receiver: &mut impl ReceivingHalf,
     ) -> Result<(), DriveError> {
         let mut events = std::mem::take(&mut self.events);
-        events.extend(self.epoll.wait(limit, &self.calls).map_err(DriveError::System)?);
+        events.extend(self.epoll.wait(limit, &self.calls)?);
         for event in events.drain(..) {
             let Event { token, .. } = event;
             match u32::try_from(token) {
@@ -302,7 +299,7 @@ impl Outward {
                     Ok(()) => self.up(line, socket, state, receiver),
                     Err(error) => {
                         own.mark_broken(clock.now_ns());
-                        state.score.refused_connection();
+                        state.score.tally.refused += 1;
                         self.open_error = Some(error);
                     }
                 }
@@ -331,7 +328,7 @@ impl Outward {
                 }
                 Phase::Connecting(_, since) if since + ns(CONNECT_MAX) < now_ns => {
                     own.mark_broken(now_ns);
-                    state.score.refused_connection();
+                    state.score.tally.refused += 1;
                     self.open_error = Some(io::ErrorKind::TimedOut.into());
                 }
                 _ => {}
@@ -349,7 +346,7 @@ impl Outward {
             && self.is_behind
             && (self.request_state != RequestState::NotDrawn || self.draw())
         {
-            if self.departures.due_ns() > late_ns {
+            if self.departures.due_ns > late_ns {
                 return;
             }
             if self.request_state == RequestState::Drawn {
@@ -389,9 +386,7 @@ impl Outward {
                 FlushOutcome::Full => {
                     own.is_full = true;
                     let token = line.into();
-                    socket
-                        .watch(&self.epoll, token, Interest::Write, &self.calls)
-                        .map_err(DriveError::System)?;
+                    socket.watch(&self.epoll, token, Interest::Write, &self.calls)?;
                 }
                 FlushOutcome::Later => {
                     own.is_dirty = true;

@@ -8,7 +8,7 @@ use crate::lab::record::Record;
 
 /// An experiment and its record, of which one may be absent.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// The name of the experiment, and of the record's file.
     pub name: String,
     /// The experiment. `None` if this kvblaster has no experiment of this name.

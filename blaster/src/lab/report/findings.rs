@@ -23,8 +23,11 @@ pub(crate) const CANNOT_TELL: &str = "this machine cannot tell";
 
 /// Compares the first server with each other server, by the first figure that is not a kind of
 /// work. `noise` is the record that `noise_for` returns.
-#[must_use]
-pub fn compared(experiment: &Experiment, record: &Record, noise: Option<&Record>) -> Vec<String> {
+pub(crate) fn compared(
+    experiment: &Experiment,
+    record: &Record,
+    noise: Option<&Record>,
+) -> Vec<String> {
     let figure = experiment.figures.iter().find(|one| !one.y.starts_with(PREFIX));
     let figure = figure.and_then(|one| Some((&one.y, figures::named(&one.y)?)));
     let (Some((name, figure)), Some(first)) = (figure, experiment.servers.first()) else {
@@ -120,8 +123,7 @@ pub(crate) fn ratio(
 type Judged = (Estimate, &'static str, String);
 
 /// Counts equal remarks; those that differ only in numbers are equal. Sorts by frequency.
-#[must_use]
-pub fn remarks(record: &Record) -> Vec<String> {
+pub(crate) fn remarks(record: &Record) -> Vec<String> {
     let mut counts: BTreeMap<String, (usize, String, bool)> = BTreeMap::new();
     for row in &record.rows {
         let bound = row.bound.iter().map(|why| format!("kvblaster was the limit: {why}"));

@@ -7,8 +7,7 @@
 use crate::lab::figures::BESIDE;
 
 /// Returns the meaning of a figure, or an empty text if the name is unknown.
-#[must_use]
-pub fn meaning(figure: &str) -> String {
+pub(crate) fn meaning(figure: &str) -> String {
     if let Some(name) = figure.strip_prefix(BESIDE) {
         return format!("Of the second load, sent at the same time: {}", meaning(name));
     }

@@ -21,8 +21,7 @@ const RATE: &str = "requests/s";
 const GROWING: [&str; 2] = ["connection", "thread"];
 
 /// Finds the knee of each server's throughput, if the first axis increases a closed loop's load.
-#[must_use]
-pub fn knees(experiment: &Experiment, record: &Record) -> Vec<String> {
+pub(crate) fn knees(experiment: &Experiment, record: &Record) -> Vec<String> {
     let flags =
         |text: &str| text.split_whitespace().any(|word| word == "-r" || word.starts_with("--rate"));
     let is_open =

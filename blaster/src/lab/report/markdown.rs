@@ -20,12 +20,11 @@ use crate::words::sentence;
 use std::fmt::Write;
 
 /// The first line of each file.
-pub const MADE: &str =
+pub(crate) const MADE: &str =
     "<!-- Made by kvblaster lab report, which replaces or removes this file. -->";
 
 /// Returns the name and the contents of each file.
-#[must_use]
-pub fn files(entries: &[Entry], sections: &[Section]) -> Vec<(String, String)> {
+pub(crate) fn files(entries: &[Entry], sections: &[Section]) -> Vec<(String, String)> {
     let mut files = vec![("README.md".to_owned(), readme(entries, sections))];
     for one in sections {
         files.push((format!("{}.md", one.slug), section(one)));

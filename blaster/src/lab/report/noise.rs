@@ -48,8 +48,7 @@ fn all(section: &Section) -> Vec<Noise<'_>> {
 }
 
 /// Tells the greatest noise of each figure in a sentence without a full stop.
-#[must_use]
-pub fn sentence(sections: &[Section]) -> String {
+pub(crate) fn sentence(sections: &[Section]) -> String {
     let noises: Vec<Noise<'_>> = sections.iter().flat_map(all).collect();
     if noises.is_empty() {
         return format!("The noise was not measured; `kvblaster lab run {NOISE}` measures it");
@@ -71,8 +70,7 @@ pub fn sentence(sections: &[Section]) -> String {
 }
 
 /// Returns a table of the noise, which has no rows if the experiment is not `NOISE`.
-#[must_use]
-pub fn table(section: &Section) -> Table {
+pub(crate) fn table(section: &Section) -> Table {
     let head =
         ["figure", "server", "ratio of two equal servers", "point with the greatest difference"];
     let mut table = Table::new(&head);

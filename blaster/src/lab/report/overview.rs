@@ -14,10 +14,10 @@ use crate::report::table::Table;
 use crate::words::size;
 
 /// The subject of the report.
-pub const SUBJECT: &str = "Published measurements of caches, repeated";
+pub(crate) const SUBJECT: &str = "Published measurements of caches, repeated";
 
 /// The explanation of the verdicts, for the end of the overview.
-pub const READING: &str = "\
+pub(crate) const READING: &str = "\
 A value is the mean over the rounds: the geometric mean if all values are positive, otherwise the \
 arithmetic mean. Brackets and bars are 95 % intervals by Student's t. A claim is confirmed if the \
 interval lies within the claim's limits, and not reproduced if the interval lies outside these \
@@ -25,8 +25,7 @@ limits; otherwise the measurement is too short to tell. The noise between equal 
 interval of a ratio. If kvblaster, which makes the load, was the limit, this machine cannot tell.";
 
 /// Counts the measured experiments and the verdicts, in words.
-#[must_use]
-pub fn totals(entries: &[Entry], sections: &[Section]) -> String {
+pub(crate) fn totals(entries: &[Entry], sections: &[Section]) -> String {
     let measured = sections.iter().filter(|one| !one.record.rows.is_empty()).count();
     let verdicts: Vec<Verdict> =
         sections.iter().flat_map(|one| &one.judged).map(|one| one.verdict).collect();
@@ -46,8 +45,7 @@ pub fn totals(entries: &[Entry], sections: &[Section]) -> String {
 }
 
 /// Returns the dates of the earliest and the latest record.
-#[must_use]
-pub fn when(sections: &[Section]) -> String {
+pub(crate) fn when(sections: &[Section]) -> String {
     let dates = sections.iter().map(|one| one.record.started.as_str()).filter(|it| !it.is_empty());
     let day = |time: &str| time.split('T').next().unwrap_or(time).to_owned();
     match (dates.clone().min(), dates.max()) {
@@ -60,8 +58,7 @@ pub fn when(sections: &[Section]) -> String {
 }
 
 /// Returns the names and values of conditions: machine, scale, rounds and versions.
-#[must_use]
-pub fn conditions(sections: &[Section]) -> Vec<(&'static str, String)> {
+pub(crate) fn conditions(sections: &[Section]) -> Vec<(&'static str, String)> {
     let measured = || sections.iter().filter(|section| !section.record.rows.is_empty());
     let values = |of: &dyn Fn(&Record) -> Vec<String>| {
         let mut found: Vec<String> = Vec::new();
@@ -91,8 +88,7 @@ pub fn conditions(sections: &[Section]) -> Vec<(&'static str, String)> {
 }
 
 /// Returns a table of all conditions.
-#[must_use]
-pub fn conditions_table(sections: &[Section]) -> Table {
+pub(crate) fn conditions_table(sections: &[Section]) -> Table {
     let mut table = Table::new(&["condition", "value"]);
     for (name, value) in conditions(sections) {
         table.row(&[name.to_owned(), value]);
@@ -101,8 +97,7 @@ pub fn conditions_table(sections: &[Section]) -> Table {
 }
 
 /// Returns a table of the experiments with data. `link` gives the address of a section.
-#[must_use]
-pub fn table(sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
+pub(crate) fn table(sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
     let mut table = Table::new(&["experiment", "verdict", "claim", "here"]);
     for section in sections.iter().filter(|one| !one.record.rows.is_empty()) {
         let name = || section.name.clone();
@@ -125,8 +120,7 @@ pub fn table(sections: &[Section], link: &dyn Fn(&Section) -> String) -> Table {
 }
 
 /// Returns a table of the experiments without data, with the reasons.
-#[must_use]
-pub fn unmeasured(
+pub(crate) fn unmeasured(
     entries: &[Entry],
     sections: &[Section],
     link: &dyn Fn(&Section) -> String,
@@ -156,8 +150,7 @@ pub fn unmeasured(
 }
 
 /// The number of experiments without data, in words.
-#[must_use]
-pub fn unmeasured_in_words(table: &Table) -> String {
+pub(crate) fn unmeasured_in_words(table: &Table) -> String {
     match table.len() {
         1 => "1 experiment is not measured".to_owned(),
         count => format!("{count} experiments are not measured"),

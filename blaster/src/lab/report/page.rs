@@ -19,8 +19,7 @@ use std::fmt::Write;
 const CONDITIONS_SHOWN: usize = 3;
 
 /// Makes the page.
-#[must_use]
-pub fn page(entries: &[Entry], sections: &[Section]) -> String {
+pub(crate) fn page(entries: &[Entry], sections: &[Section]) -> String {
     let link = |section: &Section| format!("#{}", section.slug);
     let first = overview::conditions(sections).into_iter().take(CONDITIONS_SHOWN);
     let first: Vec<String> = first.map(|(name, value)| format!("{name}: {value}")).collect();

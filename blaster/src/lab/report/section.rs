@@ -29,7 +29,7 @@ const UNIX: &str = "unix:";
 
 /// An experiment with data.
 #[derive(Clone, Debug)]
-pub struct Section {
+pub(crate) struct Section {
     /// The experiment's name.
     pub name: String,
     /// The name as an HTML id and as a file's name.
@@ -52,8 +52,7 @@ pub struct Section {
 
 impl Section {
     /// Makes the section of an entry. `None` if the entry has no readable record.
-    #[must_use]
-    pub fn new(entry: &Entry, noise: Option<&Record>) -> Option<Section> {
+    pub(crate) fn new(entry: &Entry, noise: Option<&Record>) -> Option<Section> {
         let mut record = entry.record.as_ref().ok()?.as_ref()?.clone();
         texts(&mut record).for_each(|text| *text = without_folders(text));
         let experiment = entry.experiment.clone();
@@ -91,22 +90,19 @@ impl Section {
     }
 
     /// The heading.
-    #[must_use]
-    pub fn title(&self) -> &str {
+    pub(crate) fn title(&self) -> &str {
         self.experiment.as_ref().map_or(&self.name, |one| &one.title)
     }
 
     /// The document that the experiment repeats, and the place in the document.
-    #[must_use]
-    pub fn source(&self) -> String {
+    pub(crate) fn source(&self) -> String {
         self.experiment
             .as_ref()
             .map_or_else(|| "This experiment no longer exists".to_owned(), source)
     }
 
     /// Names the figures that no measurement has, in a sentence without a full stop.
-    #[must_use]
-    pub fn without_values(&self) -> Option<String> {
+    pub(crate) fn without_values(&self) -> Option<String> {
         let is_drawn = |name: &str| {
             let is_profile = self.profile.is_some() && name.starts_with(PREFIX);
             is_profile || self.charts.iter().any(|chart| chart.y.0 == name)
@@ -118,8 +114,7 @@ impl Section {
     }
 
     /// Returns a table with a row for each server or point that could not be measured.
-    #[must_use]
-    pub fn missing(&self) -> Table {
+    pub(crate) fn missing(&self) -> Table {
         let mut table = Table::new(&["server", "point", "reason"]);
         let mut told = Vec::new();
         for missing in &self.record.missing {
@@ -140,8 +135,7 @@ impl Section {
     }
 
     /// Version and command lines of each server.
-    #[must_use]
-    pub fn servers(&self) -> Vec<(String, String)> {
+    pub(crate) fn servers(&self) -> Vec<(String, String)> {
         let server = |one: &crate::lab::record::Started| {
             let commands = one.commands.iter().chain(std::iter::once(&one.driven_by));
             let commands: Vec<&str> =
@@ -152,8 +146,7 @@ impl Section {
     }
 
     /// The date, command, machine and versions of the measurements, for the line below a figure.
-    #[must_use]
-    pub fn conditions(&self) -> String {
+    pub(crate) fn conditions(&self) -> String {
         let Record { machine, started, command, kvblaster, .. } = &self.record;
         let kernel: Vec<&str> = machine.kernel.split(' ').take(KERNEL_WORDS).collect();
         // Words in brackets after a version are shown with the command lines, but not here.
@@ -173,8 +166,7 @@ impl Section {
     }
 
     /// The rounds, scale and time of the measurements.
-    #[must_use]
-    pub fn made(&self) -> String {
+    pub(crate) fn made(&self) -> String {
         let Record { started, scale, rounds, rows, .. } = &self.record;
         let scale = format!("{scale:?}").to_lowercase();
         let (count, plural) = (rows.len(), if rows.len() == 1 { "" } else { "s" });
@@ -187,22 +179,19 @@ impl Section {
 }
 
 /// Returns the model and the number of the machine's CPUs.
-#[must_use]
-pub fn processor(record: &Record) -> String {
+pub(crate) fn processor(record: &Record) -> String {
     let machine = &record.machine;
     let model = machine.cpu_model.as_deref().unwrap_or(&machine.architecture);
     format!("{model}, {} CPUs", machine.cpus)
 }
 
 /// Returns the title of a document, and the place in the document.
-#[must_use]
-pub fn source(experiment: &Experiment) -> String {
+pub(crate) fn source(experiment: &Experiment) -> String {
     format!("{}: {}", experiment.source.title(), experiment.place)
 }
 
 /// The CSS class of a verdict.
-#[must_use]
-pub fn class(verdict: Verdict) -> &'static str {
+pub(crate) fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Confirmed => "good",
         Verdict::NotReproduced => "invalid",

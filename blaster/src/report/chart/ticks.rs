@@ -16,7 +16,7 @@ const CHARS_MIN: usize = 4;
 
 /// Ticks of the horizontal axis.
 #[derive(Clone, Debug)]
-pub enum Ticks {
+pub(crate) enum Ticks {
     /// Ticks at round figures.
     Round,
     /// Ticks at these figures, with labels.
@@ -36,8 +36,7 @@ pub(super) struct Labels {
 
 impl Ticks {
     /// Returns the label of a figure: its tick's label, or the formatted figure if it has no tick.
-    #[must_use]
-    pub fn word(&self, figure: f64, format: Format) -> String {
+    pub(crate) fn word(&self, figure: f64, format: Format) -> String {
         let found = match self {
             Ticks::Round => None,
             Ticks::At(ticks) => ticks.iter().find(|(at, _)| *at == figure).map(|(_, word)| word),

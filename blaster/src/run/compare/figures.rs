@@ -88,8 +88,7 @@ const FIGURES: [Figure; 10] = [
 /// Returns the servers' CPU time in user mode, in nanoseconds per answer. Time in the kernel is
 /// left out, because it is not spent in the servers' code. `None` if the servers run on other
 /// machines.
-#[must_use]
-pub fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
+pub(crate) fn user_ns(window: &Interval, _: &[usize]) -> Option<f64> {
     let answered = window.tally.total().answered as f64;
     (answered > 0.0).then_some(user_seconds(window, &[])? * 1e9 / answered)
 }
@@ -115,8 +114,7 @@ fn is_too_little(figure: &str, window: &Interval, cpus: &[usize]) -> bool {
 /// Returns the CPU seconds of the servers: if `cpus` are reserved for the servers, the busy time of
 /// `cpus`, including softirq; otherwise the CPU time of the servers' processes. `None` if the
 /// servers run on other machines.
-#[must_use]
-pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
+pub(crate) fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let processes = window.usage.server?;
     match cpus {
         [] => Some(processes.cpu_s),
@@ -126,8 +124,7 @@ pub fn cpu_seconds(window: &Interval, cpus: &[usize]) -> Option<f64> {
 
 /// Returns the share of the servers' CPUs that other programs used. `None` if no CPUs are reserved
 /// for the servers.
-#[must_use]
-pub fn others(window: &Interval, cpus: &[usize]) -> Option<f64> {
+pub(crate) fn others(window: &Interval, cpus: &[usize]) -> Option<f64> {
     let programs = on_cpus(window, cpus, |shares| shares.usr + shares.nice + shares.sys)?;
     let all = (programs - window.usage.server?.cpus()) / cpus.len() as f64;
     (!cpus.is_empty()).then_some(all)
@@ -200,8 +197,7 @@ pub enum Finding {
 }
 
 /// Returns a row for each figure that at least one server has.
-#[must_use]
-pub fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
+pub(crate) fn rows(series: &[Series], cpus: &[usize]) -> Vec<Row> {
     let rows = FIGURES.iter().map(|figure| row(figure, series, cpus));
     let is_told = |row: &Row| row.medians.iter().flatten().any(|median| *median > 0.0);
     rows.filter(|row| row.is_too_little || is_told(row)).collect()

@@ -119,7 +119,7 @@ impl Threads {
             timeout: task.timeout,
             churn_requests: task.churn_requests,
             verify: task.verify,
-            fill_on_miss: context.workload.cache_aside(),
+            fill_on_miss: context.workload.cache_aside,
             gso: task.gso,
             steering: context.servers.steering.clone(),
             spin: task.spin,
@@ -195,7 +195,7 @@ impl WorkerGroup for Threads {
             };
             why = why.or(failed);
         }
-        (self.tallies.try_iter().map(handed).collect(), why.map(RunError::Drive))
+        (self.tallies.try_iter().map(handed).collect(), why.map(RunError::failed))
     }
 }
 

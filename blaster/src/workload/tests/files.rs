@@ -84,7 +84,7 @@ fn files_change_presets_and_find_their_histograms_beside_them() {
                 mix = { get = 3, set = 1.5 }\ncache-aside = true\nbatch = 4\n";
     let path = folder.file("mine.toml", text);
     let workload = Workload::read(&path).unwrap();
-    assert_eq!((workload.keys(), workload.cache_aside()), (1000, true));
+    assert_eq!((workload.keys(), workload.cache_aside), (1000, true));
     let printed = workload.to_toml();
     assert!(printed.contains("mix = \"get=3,set=1.5\"\n"), "{printed}");
     assert!(printed.contains("popularity = \"power-law:0.01,0.001,10000,4\"\n"), "{printed}");

@@ -237,7 +237,7 @@ fn sequential_threads_share_the_keys_out() {
     let mut seen = vec![0; 10];
     for thread in 0..3 {
         let mut stream = super::Stream::new(&workload, 1, thread, 3);
-        let mut request = super::WorkloadRequest::new();
+        let mut request = super::WorkloadRequest::default();
         let keys: Vec<u64> = (0..10)
             .map(|_| {
                 assert!(stream.next(&mut request));
@@ -256,7 +256,7 @@ fn of_verb(workload: &Arc<Workload>, connections: u32, verb: &str) -> Vec<Vec<u6
     let mut seen = vec![Vec::new(); connections as usize];
     for thread in 0..2 {
         let stream = Stream::new(workload, 1, thread, 2);
-        let (mut request, half) = (WorkloadRequest::new(), connections / 2);
+        let (mut request, half) = (WorkloadRequest::default(), connections / 2);
         let mut stream = stream.over(thread * half..(thread + 1) * half, connections);
         let each = half as usize;
         for n in 0..4000 {
@@ -302,7 +302,7 @@ fn each_agent_has_keys_of_its_own_and_they_are_all_requested() {
             for (thread, (agent, here, own)) in (0..).zip(agents.clone()) {
                 let stream = Stream::new(&workload, 1, thread, 3);
                 let mut stream = stream.of_agent((agent, 2), here);
-                let mut request = WorkloadRequest::new();
+                let mut request = WorkloadRequest::default();
                 for _ in 0..20_000 {
                     assert!(stream.next(&mut request));
                     assert!(request.keys.iter().all(|key| own.contains(key)), "{request:?}");

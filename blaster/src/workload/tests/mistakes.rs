@@ -73,7 +73,7 @@ fn whatever_is_accepted_can_be_driven() {
 
 fn drive(workload: &Arc<Workload>, text: &str) {
     let names = Names::new(workload);
-    let (mut key, mut value, mut request) = (Vec::new(), Vec::new(), WorkloadRequest::new());
+    let (mut key, mut value, mut request) = (Vec::new(), Vec::new(), WorkloadRequest::default());
     for thread in 0..2 {
         let mut stream = Stream::new(workload, 1, thread, 2);
         for _ in 0..50 {

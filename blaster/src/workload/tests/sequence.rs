@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// Returns a hash of the first requests of two threads, including names, values and gaps.
 fn digest(workload: &Arc<Workload>, seed: u64) -> u64 {
     let names = Names::new(workload);
-    let (mut sum, mut bytes, mut request) = (0, Vec::new(), WorkloadRequest::new());
+    let (mut sum, mut bytes, mut request) = (0, Vec::new(), WorkloadRequest::default());
     for thread in 0..2 {
         let mut stream = Stream::new(workload, seed, thread, 2);
         for _ in 0..2000 {
@@ -100,7 +100,7 @@ fn threads_do_not_repeat_each_other() {
     let workload = made("uniform", &[("keys", "1099511627776")]);
     let keys = |thread| {
         let mut stream = Stream::new(&workload, 1, thread, 4);
-        let mut request = WorkloadRequest::new();
+        let mut request = WorkloadRequest::default();
         let mut next = || stream.next(&mut request).then(|| request.keys[0]).unwrap();
         (0..20_000).map(|_| next()).collect::<Vec<_>>()
     };
@@ -115,7 +115,7 @@ fn a_rate_does_not_change_the_requests() {
     let workload = made("etc", &[]);
     let run = |mean_ns: Option<f64>| {
         let mut stream = Stream::new(&workload, 1, 0, 1);
-        let mut request = WorkloadRequest::new();
+        let mut request = WorkloadRequest::default();
         let mut next = |_| {
             assert!(stream.next(&mut request));
             mean_ns.map(|mean_ns| stream.gap_ns(mean_ns));
@@ -182,7 +182,7 @@ fn sizes_and_times_to_live_are_drawn() {
 fn steady_streams_take_no_memory() {
     let workload = made("solarflare-48", &[("popularity", "zipf:1")]);
     let mut stream = Stream::new(&workload, 1, 0, 1);
-    let mut request = WorkloadRequest::new();
+    let mut request = WorkloadRequest::default();
     (0..100).for_each(|_| assert!(stream.next(&mut request)));
     let (place, room) = (request.keys.as_ptr(), request.keys.capacity());
     (0..10_000).for_each(|_| assert!(stream.next(&mut request)));
@@ -221,7 +221,7 @@ fn a_recording_is_replayed_as_it_was() {
     assert_eq!(workload.own_gap_ns(1), Some(5e8));
     let gaps = |mean_ns: f64| {
         let mut stream = Stream::new(&workload, 1, 0, 1);
-        let mut request = WorkloadRequest::new();
+        let mut request = WorkloadRequest::default();
         let mut gaps = Vec::new();
         while stream.next(&mut request) {
             gaps.push(stream.gap_ns(mean_ns) / 1_000_000);
@@ -240,7 +240,7 @@ fn threads_share_a_recording() {
     let mut seen = Vec::new();
     for thread in 0..3 {
         let mut stream = Stream::new(&workload, 1, thread, 3);
-        let (mut request, mut due_ns) = (WorkloadRequest::new(), 0);
+        let (mut request, mut due_ns) = (WorkloadRequest::default(), 0);
         while stream.next(&mut request) {
             due_ns += stream.gap_ns(f64::NAN);
             seen.push((due_ns / 1_000_000, request.verb));
