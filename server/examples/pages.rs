@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use clap_complete::Shell;
-use hypostyle::flags::pages::{completions, man};
+use hypostyle::start::flags::pages::{completions, man};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let Some(folder) = std::env::args_os().nth(1) else {
@@ -43,9 +43,9 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
     use super::*;
-    use hypostyle::flags::pages::command;
-    use hypostyle::flags::{extended, flags};
-    use hypostyle::settings::VERSION;
+    use hypostyle::start::flags::pages::command;
+    use hypostyle::start::flags::{extended, flags};
+    use hypostyle::start::settings::VERSION;
     use testing::Folder;
 
     /// Runs a program with `text` as its input. Returns its outputs; `None` if it is not installed.

@@ -16,7 +16,7 @@ use columns::executor::Progress;
 use columns::out::Out;
 
 use crate::execute::{Context, STEP_BYTES};
-use crate::watch::WatchGuard;
+use crate::shared::watch::WatchGuard;
 use census::Census;
 use conns::Conns;
 use detail::Detail;

@@ -24,8 +24,8 @@ use columns::out::Out;
 use protocol::{Answer, Delete, Form, Meta, MetaVerb, Outcome, Refusal, Request, Store, stored};
 use store::{Body, DeleteResult, Draft, MetaDelete, PrefetchedHash};
 
-use crate::sampled::Kind;
-use crate::settings::MEMCACHED_VERSION;
+use crate::shared::sampled::Kind;
+use crate::start::settings::MEMCACHED_VERSION;
 use crate::stats;
 pub use context::Context;
 pub(crate) use context::STEP_BYTES;

@@ -10,9 +10,9 @@
 
 // Once, before the first request.
 pub mod limits;
-mod machine;
+pub mod machine;
 pub mod run;
-mod start;
+pub mod start;
 
 // For each request.
 pub mod clock;
@@ -25,11 +25,3 @@ pub mod stats;
 
 #[cfg(all(test, shuttle))]
 mod under_shuttle;
-
-use machine::numa;
-pub use machine::{cpus, ram};
-use run::ahead;
-pub use run::{bypass, listen};
-pub use shared::requests;
-use shared::{prefixes, sampled, watch};
-pub use start::{flags, pid_file, port_file, process, settings};

@@ -9,11 +9,13 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use hypostyle::pid_file::PidFile;
-use hypostyle::process::{self, Signals, Stop};
+use hypostyle::machine::{cpus, ram};
 use hypostyle::run::{BoundServer, Server, StartError};
-use hypostyle::settings::Settings;
-use hypostyle::{cpus, flags, port_file, ram, shared};
+use hypostyle::shared;
+use hypostyle::start::pid_file::PidFile;
+use hypostyle::start::process::{self, Signals, Stop};
+use hypostyle::start::settings::Settings;
+use hypostyle::start::{flags, port_file};
 use nix::unistd::User;
 
 /// Exit statuses, the same as memcached's (sysexits.h).

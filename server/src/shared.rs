@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use crate::errand::place::Places;
-use crate::settings::Settings;
+use crate::start::settings::Settings;
 use columns::datapath::xdp::Interface;
 use memory::plant::{Fault, is};
 use prefixes::Prefixes;

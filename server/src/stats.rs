@@ -38,7 +38,7 @@ use crate::errand::{Errand, Kind};
 use crate::execute::Context;
 use crate::limits::ERRAND_STEPS_AT_ONCE;
 use crate::shared::Shared;
-use crate::watch;
+use crate::shared::watch;
 use ::columns::executor::{Errand as _, NextStep, Progress};
 use ::columns::out::Out;
 use pending::{Listing, Order, Pending};

@@ -25,9 +25,9 @@ use crate::errand::conns::Conns;
 use crate::errand::place::Place;
 use crate::execute::Context;
 use crate::limits::{DUMP_STALLED_SECONDS, DUMPS_MAX};
-use crate::settings::Settings;
 use crate::shared::Shared;
-use crate::watch::WatchGuard;
+use crate::shared::watch::WatchGuard;
+use crate::start::settings::Settings;
 
 const SECONDS: u64 = 10;
 

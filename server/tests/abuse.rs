@@ -15,7 +15,7 @@ use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use columns::limits::{KEYS_TURN_MAX, kept_bytes_max};
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{Client, connect, settings, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use testing::{Folder, KillOnDrop, wait_until};

@@ -9,7 +9,7 @@ mod inprocess;
 use std::time::Duration;
 
 use columns::settings::Migrate;
-use hypostyle::settings::{Port, Settings, Xdp};
+use hypostyle::start::settings::{Port, Settings, Xdp};
 use inprocess::{Client, answer, connect, datagrams, frame, settings, start};
 use protocol::udp::Header;
 use testing::allocations::{self, Counting};

@@ -10,7 +10,7 @@ mod inprocess;
 use columns::limits::{AMPLIFIED_BYTES_SECOND_MAX, KEYS_TURN_MAX, MESSAGE_REQUESTS_MAX};
 use hypostyle::limits::{DETAIL_VALUE_BYTES_MAX, UDP_REPLY_OPEN_BYTES_MAX};
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::datagrams::{self, Client};
 use inprocess::{answer, connect, frame, start};
 use protocol::binary::HEADER_BYTES;

@@ -13,7 +13,7 @@ mod live;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{Client, connect, settings, start};
 use testing::wait_until;
 

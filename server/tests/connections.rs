@@ -14,7 +14,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::atomic::Ordering;
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port};
+use hypostyle::start::settings::{Listen, Port};
 use inprocess::{Client, allow_files, connect, resident_bytes_of, settings, start};
 use protocol::ProtocolMode;
 use testing::{PATIENCE, wait_until};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{datagrams, settings, start};
 use protocol::udp::Header;
 use testing::random::hash;

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{settings, start};
 use testing::random::hash;
 use testing::{PATIENCE, Random};

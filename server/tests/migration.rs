@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 use columns::counters::Sums;
 use columns::limits::{SPARES_LARGE_MAX, SPARES_SMALL_MAX, TURNS_AHEAD};
 use columns::settings::Migrate;
-use hypostyle::requests::Counters;
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::shared::requests::Counters;
+use hypostyle::start::settings::Settings;
 use inprocess::{Client, answer, connect, frame, settings, start};
 use testing::{PATIENCE, Random, wait_until};
 

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use hypostyle::limits::{
     DUMP_STALLED_SECONDS, DUMPS_MAX, PREFIXES_MAX, PREFIXES_TOLD_MAX, WATCHERS_MAX,
 };
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{Client, connect, settings, start};
 use testing::wait_until;
 

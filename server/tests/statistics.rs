@@ -10,7 +10,7 @@ mod inprocess;
 use std::collections::HashSet;
 
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{Client, connect, settings, start};
 use store::policy::Eviction;
 use testing::wait_until;
@@ -164,7 +164,7 @@ fn requests(moved: &mut Moved) {
 fn process(moved: &mut Moved) {
     let (server, mut client) = open(settings(1));
     moved.becomes(&mut client, "pid", std::process::id().into());
-    assert_eq!(client.stats("")["version"], hypostyle::settings::MEMCACHED_VERSION);
+    assert_eq!(client.stats("")["version"], hypostyle::start::settings::MEMCACHED_VERSION);
     moved.note("version");
     let (uptime, time) = (client.stat("uptime"), client.stat("time"));
     server.shared().columns.plant_clock(3_600_000);

@@ -15,7 +15,7 @@ use std::time::Instant;
 use columns::counters::Sums;
 use columns::limits::{ASSEMBLIES_OF_ONE_MAX, BEHIND_DATAGRAMS};
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings, Xdp};
+use hypostyle::start::settings::{Listen, Port, Settings, Xdp};
 use inprocess::{datagrams, start};
 use protocol::ProtocolMode;
 use protocol::udp::Header;

@@ -11,7 +11,7 @@ mod live;
 use std::net::UdpSocket;
 
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::datagrams::{self, Client};
 use inprocess::{answer, frame, start};
 use protocol::udp::{HEADER_BYTES, Header};

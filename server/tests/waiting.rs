@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use columns::limits::{DATAGRAM_WAIT_MS_MAX, LOOP_MS_MAX, PARTS_MAX, PARTS_WAIT_MS_MAX};
 use hypostyle::run::Server;
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::udp::{HEADER_BYTES, Header};
 use store::Store;

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings};
+use hypostyle::start::settings::{Listen, Port, Settings};
 use protocol::ProtocolMode;
 
 use crate::measure::report::say;

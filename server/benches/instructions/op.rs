@@ -3,7 +3,7 @@
 //! Where: each operation is a row of the table. A run under callgrind gets the operation's name.
 //! Invariant: each operation has one name.
 
-use hypostyle::settings::ZeroCopy;
+use hypostyle::start::settings::ZeroCopy;
 
 use crate::measure::wire::Protocol;
 

@@ -12,8 +12,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use columns::datapath::xdp::Xdp;
-use hypostyle::bypass::{self, OpenPorts};
-use hypostyle::settings::{self, Listen, Port, Settings, ZeroCopy};
+use hypostyle::run::bypass::{self, OpenPorts};
+use hypostyle::start::settings::{self, Listen, Port, Settings, ZeroCopy};
 use net::Sizes;
 use net::xdp::Mode;
 use protocol::ProtocolMode;

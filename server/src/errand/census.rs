@@ -19,7 +19,7 @@ use crate::clock::Clock;
 use crate::limits::{
     CENSUS_STEP_ITEMS, DUMP_STEP_BYTES, DUMP_STEP_GROUPS, PREFIXES_TOLD_MAX, SIZES_FINE_BYTES,
 };
-use crate::prefixes::Prefixes;
+use crate::shared::prefixes::Prefixes;
 
 /// Width in bytes of the range of sizes that one row covers; the same as in memcached.
 const ROW_BYTES: u64 = 32;

@@ -14,7 +14,7 @@ use protocol::{Form, Refusal};
 use super::place::Place;
 use crate::clock::Clock;
 use crate::limits::{DETAIL_VALUE_BYTES_MAX, DUMP_STEP_BYTES};
-use crate::prefixes::Prefixes;
+use crate::shared::prefixes::Prefixes;
 
 #[derive(Debug)]
 pub(crate) struct Detail {

@@ -9,16 +9,16 @@ use protocol::Refusal;
 use protocol::text::operator::Streams;
 use store::{Column, MetaGet, MetaHit, StoreError};
 
-use crate::ahead::PopulatorHandle;
 use crate::clock::Clock;
 use crate::errand::Errand;
 use crate::errand::dump::{Dump, Lines};
 use crate::errand::place::Place;
 use crate::limits::EVICTIONS_NOTED_MAX;
-use crate::requests::Counters;
-use crate::sampled::Sampler;
+use crate::run::ahead::PopulatorHandle;
 use crate::shared::Shared;
-use crate::watch::{DETAIL, NotedEvents};
+use crate::shared::requests::Counters;
+use crate::shared::sampled::Sampler;
+use crate::shared::watch::{DETAIL, NotedEvents};
 
 /// Number of reply bytes that count as one step of work, as one request does.
 pub(crate) const STEP_BYTES: usize = 64;

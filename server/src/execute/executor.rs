@@ -14,8 +14,8 @@ use store::{Column, Draft, PrefetchedHash};
 use super::{Context, get, meta, note};
 use crate::clock::START;
 use crate::errand::Errand;
-use crate::sampled::SAMPLED;
-use crate::watch::DETAIL;
+use crate::shared::sampled::SAMPLED;
+use crate::shared::watch::DETAIL;
 
 impl Executor for Context {
     type Errand = Errand;

@@ -11,8 +11,8 @@ use store::{AppendedPart, Head, HeadResult, LookupResult, PrefetchedHash, Value}
 
 use super::found::{TouchedItem, UnlockedItem};
 use super::{Context, note};
-use crate::requests::Counters;
-use crate::sampled::Kind;
+use crate::shared::requests::Counters;
+use crate::shared::sampled::Kind;
 use columns::executor::NextStep;
 use columns::out::Out;
 

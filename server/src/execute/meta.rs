@@ -16,7 +16,7 @@ use super::get::{append_value, look_up};
 use super::refused::refuse;
 use super::{Context, note};
 use crate::clock::Clock;
-use crate::sampled::Kind;
+use crate::shared::sampled::Kind;
 use columns::executor::NextStep;
 use columns::out::Out;
 

@@ -16,8 +16,8 @@ use protocol::{KEY_BYTES_MAX, Request};
 use store::{PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::{Context, get};
-use crate::sampled::{Kind, SAMPLED};
-use crate::watch::{DETAIL, Mark};
+use crate::shared::sampled::{Kind, SAMPLED};
+use crate::shared::watch::{DETAIL, Mark};
 use columns::out::Out;
 
 /// Each lookup is noted if any of these bits is set.

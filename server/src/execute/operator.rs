@@ -19,8 +19,8 @@ use store::OutOfBounds;
 use super::Context;
 use crate::errand::dump::Lines;
 use crate::errand::{Errand, Kind};
-use crate::process::{self, Stop};
-use crate::watch::WatchGuard;
+use crate::shared::watch::WatchGuard;
+use crate::start::process::{self, Stop};
 use columns::executor::NextStep;
 use columns::out::Out;
 

@@ -19,8 +19,8 @@ use store::Store;
 
 use super::{Context, NextStep, begin, execute, execute_with_draft};
 use crate::clock::Clock;
-use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::start::settings::Settings;
 
 const UNIX_SECONDS: i64 = 1_800_000_000;
 

@@ -49,7 +49,7 @@ impl Populator {
             if yields {
                 // If the system refuses the low priority, the thread takes a little processor time
                 // from the columns.
-                let _ = crate::process::yield_to_others();
+                let _ = crate::start::process::yield_to_others();
             }
             shared.run(&store);
         };
@@ -135,7 +135,7 @@ impl PopulatorHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::settings::Settings;
+    use crate::start::settings::Settings;
 
     #[test]
     fn memory_goes_back_only_after_an_idle_time() {

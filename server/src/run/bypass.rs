@@ -17,7 +17,7 @@ use net::xdp::{self, OpenError, OpenOptions, Port, Values};
 use protocol::ProtocolMode;
 
 use crate::limits::{RING_CHUNKS_MAX, RING_PART};
-use crate::settings::{Settings, Xdp, ZeroCopy};
+use crate::start::settings::{Settings, Xdp, ZeroCopy};
 
 /// A part of a value is copied into the packet if the part has fewer bytes than this constant and
 /// than `-o zero_copy_min`. The kernel needs one more descriptor for a part that is not copied.

@@ -18,7 +18,7 @@ use net::{Endpoint, Listener, ReservedPort, Sizes};
 use protocol::ProtocolMode;
 
 use crate::limits::UDP_BUFFER_BYTES;
-use crate::settings::{Listen, Port, Settings};
+use crate::start::settings::{Listen, Port, Settings};
 
 /// Maximum number of listeners of one column. The column has a word with one bit for each listener.
 pub const LISTENERS_MAX: usize = 62;

@@ -20,8 +20,8 @@ use protocol::text::event::{self, Item, LINE_BYTES_MAX, Stamp};
 use protocol::text::operator::Streams;
 
 use crate::limits::WATCHERS_MAX;
-use crate::requests::Counters;
-use crate::settings::Settings;
+use crate::shared::requests::Counters;
+use crate::start::settings::Settings;
 
 /// The bit that is set while requests are counted for each prefix of keys.
 pub(crate) const DETAIL: Streams = Streams(1 << 8);

@@ -22,9 +22,9 @@ mod xdp;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use crate::cpus::Cpus;
-use crate::ram::Ram;
-use crate::settings::Settings;
+use crate::machine::cpus::Cpus;
+use crate::machine::ram::Ram;
+use crate::start::settings::Settings;
 pub use flag::{BadFlag, COLUMNS_MAX, Effect, Flag, ValueKind};
 use flag::{Choices, meant, named, unknown};
 

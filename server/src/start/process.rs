@@ -21,7 +21,7 @@ use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
-use crate::settings::Settings;
+use crate::start::settings::Settings;
 
 /// Number of descriptors that a column needs for its epoll, waker, timer and `schedstat`.
 const FILES_PER_COLUMN: usize = 4;

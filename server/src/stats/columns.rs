@@ -9,7 +9,7 @@ use std::fs;
 use std::path::Path;
 
 use super::rows::Rows;
-use crate::numa::Nodes;
+use crate::machine::numa::Nodes;
 use crate::shared::{Shared, Sums};
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {

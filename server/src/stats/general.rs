@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use super::rows::{Rows, stat, stats};
 use crate::clock::START;
-use crate::process;
-use crate::settings::MEMCACHED_VERSION;
 use crate::shared::{Shared, Sums};
+use crate::start::process;
+use crate::start::settings::MEMCACHED_VERSION;
 
 /// The uptime is the clock minus this number, memcached's `ITEM_UPDATE_INTERVAL`; it begins at 2.
 const UPTIME_OFFSET: u32 = START - 2;

@@ -12,7 +12,7 @@ use protocol::text::list::escaped;
 use super::rows::{Rows, stat};
 use crate::execute::Context;
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_TOLD};
-use crate::sampled::Hot;
+use crate::shared::sampled::Hot;
 
 pub(super) fn write(context: &mut Context, rows: &mut Rows<'_>) {
     let columns = context.shared.samples.iter();

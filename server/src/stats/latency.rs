@@ -5,8 +5,8 @@
 //! Numbers of requests are estimated from the samples since `stats reset`.
 
 use super::rows::Rows;
-use crate::sampled::{KINDS, Samples};
 use crate::shared::Shared;
+use crate::shared::sampled::{KINDS, Samples};
 
 /// The first step of the histogram in nanoseconds, and the factor between steps.
 const STEP_NS: u64 = 64;

@@ -9,8 +9,8 @@
 //! Source: `store::Store::usage_estimate`, the columns' own counts, /proc/self/statm.
 
 use super::rows::{Rows, stat, stats};
-use crate::process;
 use crate::shared::Shared;
+use crate::start::process;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let (usage, sums) = (shared.store.usage_estimate(), shared.sums());

@@ -10,10 +10,10 @@ use std::sync::atomic::Ordering;
 use protocol::{ProtocolMode, flow};
 
 use super::rows::{Rows, stat};
-use crate::bypass;
-use crate::settings::{Port, Settings};
+use crate::run::bypass;
 use crate::shared::Shared;
-use crate::watch;
+use crate::shared::watch;
+use crate::start::settings::{Port, Settings};
 use ::columns::settings::Migrate;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {

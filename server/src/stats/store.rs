@@ -4,8 +4,8 @@
 //! Invariant: `stats reset` sets the counts to 0. Other numbers are current values.
 
 use super::rows::{Rows, stat, stats};
-use crate::settings::VERSION;
 use crate::shared::Shared;
+use crate::start::settings::VERSION;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let (sums, store) = shared.since_reset();

@@ -8,8 +8,8 @@ use store::policy::Eviction;
 use super::rows::Rows;
 use super::{Pending, obey, pending};
 use crate::clock::START;
-use crate::settings::Settings;
 use crate::shared::Shared;
+use crate::start::settings::Settings;
 
 fn shared(settings: Settings) -> Arc<Shared> {
     let store = store::Store::new(&settings.store_config()).unwrap();
@@ -238,7 +238,7 @@ fn settings_say_what_was_set() {
         flush_enabled: false,
         unix_path: Some("/run/x".into()),
         unix_mask: 0o660,
-        port: crate::settings::Port::Any,
+        port: crate::start::settings::Port::Any,
         inter: Some("127.0.0.1,[::1]:5".to_owned()),
         ..Settings::default()
     };

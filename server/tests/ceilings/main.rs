@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use columns::limits::MESSAGE_BYTES_MAX;
 use hypostyle::limits::{LOOP_STEPS_MAX, MESSAGE_STEPS_MAX, TURN_STEPS_MAX, UDP_REPLY_BYTES_MAX};
-use hypostyle::settings::{Settings, Xdp};
+use hypostyle::start::settings::{Settings, Xdp};
 use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::udp::{HEADER_BYTES, Header};
 use testing::PATIENCE;

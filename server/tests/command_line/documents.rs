@@ -13,9 +13,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use blaster::flags::Refusal;
-use hypostyle::cpus::{self, Cpus};
-use hypostyle::flags;
-use hypostyle::ram::{self, Ram};
+use hypostyle::machine::cpus::{self, Cpus};
+use hypostyle::machine::ram::{self, Ram};
+use hypostyle::start::flags;
 use testing::Folder;
 
 use super::running::Running;

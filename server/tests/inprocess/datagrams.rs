@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port};
+use hypostyle::start::settings::{Listen, Port};
 use protocol::ProtocolMode;
 use protocol::udp::{ANSWER_BYTES_MAX, Header};
 

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings};
+use hypostyle::start::settings::{Listen, Port, Settings};
 use protocol::ProtocolMode;
 use protocol::binary::{Header, MAGIC_REPLY, MAGIC_REQUEST};
 use testing::PATIENCE;

@@ -5,7 +5,7 @@
 
 use super::{Network, Veth, datagrams, hit, settings};
 use hypostyle::run::{Server, StartError};
-use hypostyle::settings::{Listen, Port, Settings, Xdp};
+use hypostyle::start::settings::{Listen, Port, Settings, Xdp};
 use ipnet::IpNet;
 use net::xdp::Mode;
 use protocol::ProtocolMode;

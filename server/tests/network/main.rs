@@ -24,7 +24,7 @@ mod zero_copy;
 use std::net::{IpAddr, SocketAddr};
 
 use hypostyle::run::Server;
-use hypostyle::settings::{Listen, Port, Settings, Xdp};
+use hypostyle::start::settings::{Listen, Port, Settings, Xdp};
 use inprocess::{Client, connect, datagrams, settings, start};
 use protocol::ProtocolMode;
 use testing::namespace::{Namespace, Veth, WIRE, pair};

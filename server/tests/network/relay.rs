@@ -18,7 +18,7 @@ use super::senders::sent_and_received;
 use super::{Network, Veth, WAYS, Way, datagrams, everywhere, hit};
 use crate::model::{Model, Outcome};
 use columns::limits::{LOOP_MS_MAX, PARTS_WAIT_MS_MAX};
-use hypostyle::settings::{Port, Settings, ZeroCopy};
+use hypostyle::start::settings::{Port, Settings, ZeroCopy};
 use protocol::udp::{ANSWER_BYTES_MAX, HEADER_BYTES, Header};
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use super::{Network, Veth, WAYS, Way, connect, datagrams, everywhere, start};
 use crate::inprocess::{Client, frame};
 use hypostyle::run::Server;
-use hypostyle::settings::Port;
+use hypostyle::start::settings::Port;
 use protocol::udp::Header;
 use testing::namespace::{Namespace, WIRE, pair};
 use testing::wait_until;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::bypass::bypassing;
 use super::{Network, Veth};
 use columns::counters::Sums;
-use hypostyle::settings::Settings;
+use hypostyle::start::settings::Settings;
 use net::Calls;
 use net::xdp::{self, Mode, OpenOptions, Opened, Peer, Port};
 use protocol::udp::Header;

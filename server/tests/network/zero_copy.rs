@@ -7,7 +7,7 @@
 
 use super::bypass::bypassing;
 use super::{Network, Veth, hit};
-use hypostyle::settings::{Listen, Port, Settings, Xdp, ZeroCopy};
+use hypostyle::start::settings::{Listen, Port, Settings, Xdp, ZeroCopy};
 use net::xdp::Mode;
 use protocol::ProtocolMode;
 use rustix::net::sockopt::set_socket_recv_buffer_size_force;

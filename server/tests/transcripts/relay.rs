@@ -14,12 +14,12 @@ use columns::datapath::list::Datapaths;
 use columns::settings::Migrate;
 use columns::{Column, ColumnListener, End, Migration, Parts, Timers, coarse_now};
 use hypostyle::clock::Clock;
-use hypostyle::cpus::Cpus;
 use hypostyle::execute::Context;
-use hypostyle::flags::{self, Action};
-use hypostyle::ram::Ram;
-use hypostyle::settings::Settings;
+use hypostyle::machine::cpus::Cpus;
+use hypostyle::machine::ram::Ram;
 use hypostyle::shared::Shared;
+use hypostyle::start::flags::{self, Action};
+use hypostyle::start::settings::Settings;
 use net::Waker;
 use store::Store;
 

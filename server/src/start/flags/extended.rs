@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use store::policy::Eviction;
 
 use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, meant, number};
-use crate::settings::ZeroCopy;
+use crate::start::settings::ZeroCopy;
 use columns::settings::Migrate;
 
 /// The lines of `-h` for `-o eviction`: an explanation, and one line for each policy.

@@ -6,8 +6,8 @@
 use ipnet::IpNet;
 use net::xdp::Mode;
 
-use crate::ram::Ram;
-use crate::settings::Settings;
+use crate::machine::ram::Ram;
+use crate::start::settings::Settings;
 
 /// Exit status for a value out of range: memcached's `return 1`.
 const FAILURE: u8 = 1;

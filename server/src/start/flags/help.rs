@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use super::flag::{Effect, Flag, Handler, ValueKind};
 use super::{extended, flags};
-use crate::settings::{MEMCACHED_VERSION, VERSION};
+use crate::start::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Number of characters before the explanation in a line of `-h`.
 const INDENT: usize = 31;

@@ -5,7 +5,7 @@
 //! Source: memcached 1.6.45 `main`.
 
 use super::flag::{BadFlag, COLUMNS_MAX, Choices, Flag, Handler, ValueKind, number};
-use crate::settings::Settings;
+use crate::start::settings::Settings;
 
 const ITEM_BYTES_MIN: usize = 1 << 10;
 const ITEM_BYTES_MAX: usize = 1 << 30;

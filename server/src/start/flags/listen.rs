@@ -5,7 +5,7 @@
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
 use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, number};
-use crate::settings::{Listen, Port};
+use crate::start::settings::{Listen, Port};
 use protocol::{ModeNames, ProtocolMode};
 
 /// Maximum number of bytes in the path of a Unix socket (from `sockaddr_un`).

@@ -13,7 +13,7 @@ use clap_mangen::roff::{Roff, bold, italic, roman};
 
 use super::flag::{BadFlag, Effect, Flag, ValueKind, meant, unknown};
 use super::{Action, extended, flags};
-use crate::settings::{MEMCACHED_VERSION, VERSION};
+use crate::start::settings::{MEMCACHED_VERSION, VERSION};
 
 /// Commands: first words of the command line that are not flags.
 const COMMANDS: [&str; 2] = ["man", "completions"];
@@ -44,7 +44,7 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     (
         "ENVIRONMENT",
         &[(
-            crate::port_file::VARIABLE,
+            crate::start::port_file::VARIABLE,
             "Names a file to which the server writes the ports on which it listens.",
         )],
     ),

@@ -10,9 +10,9 @@ use store::policy::Eviction;
 use super::extended::OPTIONS;
 use super::flag::Handler;
 use super::{Action, BadFlag, flags, parse};
-use crate::cpus::Cpus;
-use crate::ram::Ram;
-use crate::settings::{Listen, Port, Settings, ZeroCopy};
+use crate::machine::cpus::Cpus;
+use crate::machine::ram::Ram;
+use crate::start::settings::{Listen, Port, Settings, ZeroCopy};
 use columns::settings::Migrate;
 
 const CPUS: usize = 3;

@@ -9,7 +9,7 @@ use net::xdp::Mode;
 
 use super::extended::network;
 use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, XdpFlags};
-use crate::settings::{Settings, Xdp, ZeroCopy};
+use crate::start::settings::{Settings, Xdp, ZeroCopy};
 
 /// Maximum number of bytes in an interface's name, including the zero at its end (`IFNAMSIZ`).
 const INTERFACE_BYTES_MAX: usize = 16;
