@@ -16,7 +16,6 @@ mod decoded;
 mod digits;
 pub mod flow;
 pub mod form;
-mod key;
 pub mod meta;
 pub mod number;
 pub mod outcome;
@@ -32,10 +31,11 @@ pub mod udp;
 pub use binary::Tag;
 pub use command::{COMMANDS, Command, MetaVerb, Shape, StoreVerb};
 pub use form::{Answer, Form, GetForm};
-pub use key::KEY_BYTES_MAX;
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
-pub use request::{Args, Delete, Delta, Get, Initial, LineTokens, Meta, Request, Stats, Store};
+pub use request::{
+    Args, Delete, Delta, Get, Initial, KEY_BYTES_MAX, LineTokens, Meta, Request, Stats, Store,
+};
 pub use session::{ModeNames, ProtocolMode, Session, refusal_of, stored};
 pub use step::{Step, TAIL_BYTES_MAX, Tail, TailRead};
 pub use text::LINE_BYTES_MAX;

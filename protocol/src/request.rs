@@ -11,6 +11,9 @@ use crate::command::{MetaVerb, Operator, StoreVerb};
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
 
+/// Longest key (memcached's `KEY_MAX_LENGTH`).
+pub const KEY_BYTES_MAX: usize = 250;
+
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
