@@ -1,119 +1,11 @@
-//! The counters of columns.
+//! The counters of what columns receive, send and move.
 //!
-//! Where: a column counts here what it receives, sends and moves. What requests do is counted by
-//! their executor, with the same macro.
-//! Invariant: only a column's own thread writes the column's counters, so that an addition is a
-//! plain load and store. Exceptions are the shared counters, to which any thread adds. Any thread
-//! may read all counters. No counter is ever set back.
+//! Where: a column counts here. What requests do is counted by their executor, and what becomes of
+//! items by the store, with the same macro.
+//! Invariant: see `memory::counters`.
 //! Source: memcached 1.6.45 `struct thread_stats`.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
-pub use memory::sync::Counter;
-
-/// A counter to which any thread may add, for rare events.
-#[derive(Debug, Default)]
-pub struct SharedCounter(AtomicU64);
-
-impl SharedCounter {
-    /// Adds one.
-    pub fn add_one(&self) {
-        // Relaxed, like the load in `get`: no other data depend on the number.
-        self.0.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Reads the number.
-    #[must_use]
-    pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed) // no other data depend on the number
-    }
-}
-
-/// A sum of counters with its description, as a page of metrics needs it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The name of the counter.
-    pub name: &'static str,
-    /// One or more sentences that describe the counter.
-    pub help: &'static str,
-    /// True if the number is the current value of a quantity, which may fall.
-    pub is_gauge: bool,
-    /// The number.
-    pub value: u64,
-}
-
-/// Defines, from one list of names, `Counters` (the counters of a column), `Sums` (sums of
-/// counters), and functions that add and subtract sums. After `stats reset`, counts are reported
-/// from 0 on. Other columns may add to a shared count. A gauge is the current value of a quantity.
-#[macro_export]
-macro_rules! counters {
-    (
-        counts: $($(#[doc = $doc:literal])+ $count:ident),+;
-        shared: $($(#[doc = $shared_doc:literal])+ $shared:ident),*;
-        gauges: $($(#[doc = $gauge_doc:literal])+ $gauge:ident),*;
-    ) => {
-        /// One column's counters, on separate cache lines.
-        #[derive(Debug, Default)]
-        #[repr(align(128))]
-        pub struct Counters {
-            $($(#[doc = $doc])+ pub $count: $crate::counters::Counter,)*
-            $($(#[doc = $gauge_doc])+ pub $gauge: $crate::counters::Counter,)*
-            $($(#[doc = $shared_doc])+ pub $shared: $crate::counters::SharedCounter,)*
-        }
-
-        /// Sums of `Counters`.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Sums {
-            $($(#[doc = $doc])+ pub $count: u64,)*
-            $($(#[doc = $shared_doc])+ pub $shared: u64,)*
-            $($(#[doc = $gauge_doc])+ pub $gauge: u64,)*
-        }
-
-        impl Sums {
-            /// Reads one column's counters.
-            #[must_use]
-            pub fn of(column: &Counters) -> Sums {
-                Sums {
-                    $($count: column.$count.get(),)*
-                    $($shared: column.$shared.get(),)*
-                    $($gauge: column.$gauge.get(),)*
-                }
-            }
-
-            /// Adds other sums, or another column's counters.
-            pub fn add(&mut self, more: &Sums) {
-                $(self.$count = self.$count.wrapping_add(more.$count);)*
-                $(self.$shared = self.$shared.wrapping_add(more.$shared);)*
-                $(self.$gauge = self.$gauge.wrapping_add(more.$gauge);)*
-            }
-
-            /// The increase of each count since `earlier`, and the current value of each gauge.
-            #[must_use]
-            pub fn since(&self, earlier: &Sums) -> Sums {
-                Sums {
-                    $($count: self.$count.wrapping_sub(earlier.$count),)*
-                    $($shared: self.$shared.wrapping_sub(earlier.$shared),)*
-                    $($gauge: self.$gauge,)*
-                }
-            }
-
-            /// All sums, each with the text that describes it.
-            pub fn rows(&self) -> impl Iterator<Item = $crate::counters::Row> {
-                [
-                    $((stringify!($count), concat!($($doc),+), false, self.$count),)*
-                    $((stringify!($shared), concat!($($shared_doc),+), false, self.$shared),)*
-                    $((stringify!($gauge), concat!($($gauge_doc),+), true, self.$gauge),)*
-                ]
-                .into_iter()
-                .map(|(name, help, is_gauge, value)| {
-                    $crate::counters::Row { name, help: help.trim_start(), is_gauge, value }
-                })
-            }
-        }
-    };
-}
-
-counters! {
+memory::counters! {
     counts:
     /// Bytes received from clients.
     bytes_read,
@@ -218,7 +110,12 @@ mod tests {
     fn each_sum_is_told_with_the_whole_text_that_describes_it() {
         let sums = Sums { udp_sent: 7, queued: 2, ..Sums::default() };
         let row = |name| sums.rows().find(|row| row.name == name).unwrap();
-        let sent = Row { name: "udp_sent", help: "Datagrams sent.", is_gauge: false, value: 7 };
+        let sent = memory::counters::Row {
+            name: "udp_sent",
+            help: "Datagrams sent.",
+            is_gauge: false,
+            value: 7,
+        };
         assert_eq!(row("udp_sent"), sent);
         assert!(row("queued").is_gauge && row("queued").value == 2);
         let text = "Messages dropped because they look like a server's answer: with forged \

@@ -7,6 +7,7 @@
 
 pub mod arena;
 mod chains;
+pub mod counters;
 pub mod frames;
 pub mod limit;
 pub mod map;

@@ -38,7 +38,7 @@ pub struct Shared {
     pub(crate) log: Log,
     pub(crate) limit: CachePadded<Limit>,
     pub(crate) growth: CachePadded<Growth>,
-    pub(crate) counters: Box<[CachePadded<Counters>]>,
+    pub(crate) counters: Box<[Counters]>,
     /// True if the policy puts a new item into the probation queue unless the ghost knows its key.
     pub(crate) has_probation: bool,
     /// Target share (0 to 1) of the probation queue in all live bytes, as the bits of an `f64`.
@@ -85,7 +85,7 @@ impl Shared {
             log,
             limit: CachePadded(limit),
             growth: CachePadded(Growth::default()),
-            counters: (0..columns).map(|_| CachePadded(Counters::default())).collect(),
+            counters: (0..columns).map(|_| Counters::default()).collect(),
             has_probation,
             share: CachePadded(AtomicU64::new(
                 config.eviction.map_or(0.0, |one| one.share().0).to_bits(),
@@ -125,10 +125,10 @@ impl Shared {
     #[must_use]
     pub fn stats(&self) -> Stats {
         let mut stats = Stats::default();
-        self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
+        self.counters.iter().for_each(|counters| stats.add(&Stats::of(counters)));
         stats.hash_bytes = self.index.bytes() as u64;
         stats.hash_overflow_bytes = self.index.overflow_bytes() as u64;
-        stats.hash_power_level = self.index.home_slots().ilog2();
+        stats.hash_power_level = self.index.home_slots().ilog2().into();
         stats.dead_bytes = whole(stats.dead_bytes.wrapping_add(self.log.dead_bytes()));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100")]
         let percent = (self.share().0 * 100.0).round() as u64;

@@ -4,7 +4,7 @@
 //! Invariant: only a column's own thread writes the column's counters. No counter is ever set back.
 //! Source: memcached 1.6.45 `struct thread_stats`, `struct stats`.
 
-columns::counters! {
+memory::counters! {
     counts:
     /// Keys found by `get`, `gets`, their binary forms, and `mg` (if the `mg` is not a touch).
     get_hits,

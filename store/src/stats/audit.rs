@@ -212,7 +212,7 @@ impl Store {
 
     fn audit_sums(&self, sums: &Sums, faults: &mut Vec<String>) {
         let mut stats = crate::Stats::default();
-        self.counters.iter().for_each(|counters| counters.add_to(&mut stats));
+        self.counters.iter().for_each(|counters| stats.add(&crate::Stats::of(counters)));
         for (what, counted, due) in [
             ("items", stats.curr_items, sums.items),
             ("bytes", stats.bytes, sums.bytes),
