@@ -94,10 +94,8 @@ pub enum ResultError {
 const PROBE_BYTES: usize = 64 << 10;
 
 impl RunResult {
-    /// Makes `folder` before the measurement, and checks that a result can be stored there.
-    ///
-    /// # Errors
-    /// The folder already has a result, or cannot be written to.
+    /// Makes `folder` before the measurement, and checks that a result can be stored there. Fails
+    /// if the folder already has a result, or cannot be written to.
     pub fn prepare(folder: &Path) -> Result<(), ResultError> {
         fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
         let path = folder.join(FILE);
@@ -112,10 +110,8 @@ impl RunResult {
     }
 
     /// Writes `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` (only for a search),
-    /// `response.hlog` and `service.hlog` into a folder, which is made if needed.
-    ///
-    /// # Errors
-    /// A file cannot be written.
+    /// `response.hlog` and `service.hlog` into a folder, which is made if needed. Fails if a file
+    /// cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
         fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
         let path = folder.join(FILE);
@@ -134,10 +130,8 @@ impl RunResult {
         put(&path, json.as_bytes())
     }
 
-    /// Reads a result. `path` is the result's folder or its `result.json`.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not a result.
+    /// Reads a result. `path` is the result's folder or its `result.json`. Fails if the file cannot
+    /// be read, or is not a result.
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         read(&path)

@@ -166,10 +166,8 @@ pub trait Trial {
     /// The error of a trial that could not be made. Such an error ends the search.
     type Error;
 
-    /// Makes a trial at `rate_per_s`. Returns `None` if the user stopped the trial.
-    ///
-    /// # Errors
-    /// The trial could not be made.
+    /// Makes a trial at `rate_per_s`. Returns `None` if the user stopped the trial. Fails if the
+    /// trial cannot be made.
     fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, Self::Error>;
 }
 

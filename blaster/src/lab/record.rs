@@ -102,15 +102,12 @@ pub struct Missing {
 
 impl Record {
     /// Returns the path of an experiment's data in a folder.
-    #[must_use]
     pub fn path(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}.json"))
     }
 
-    /// Reads the data of an experiment. `None` if there are no data.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not in this kvblaster's schema.
+    /// Reads the data of an experiment. `None` if there are no data. Fails if the file cannot be
+    /// read, or is not in this kvblaster's schema.
     pub fn read(folder: &Path, name: &str) -> Result<Option<Record>, ResultError> {
         let path = Record::path(folder, name);
         if !path.exists() {
@@ -119,10 +116,7 @@ impl Record {
         result::read(&path).map(Some)
     }
 
-    /// Writes the data, replacing the file as a whole.
-    ///
-    /// # Errors
-    /// The file cannot be written.
+    /// Writes the data, replacing the file as a whole. Fails if the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
         let path = Record::path(folder, &self.name);
         let json = serde_json::to_string_pretty(self)
@@ -163,7 +157,6 @@ impl Record {
     }
 
     /// True if the record says that this server or point cannot be measured here.
-    #[must_use]
     pub fn lacks(&self, at: &[String], server: &str) -> bool {
         let is_it = |missing: &Missing| {
             (missing.server.is_empty() || missing.server == server)

@@ -16,10 +16,8 @@ use crate::words::{Failure, quoted, sentence, wrapped};
 use std::fmt::Write;
 
 impl Plan {
-    /// Executes the verb. Returns the text to print, and the exit status.
-    ///
-    /// # Errors
-    /// An experiment is unknown or wrong, or data cannot be written.
+    /// Executes the verb. Returns the text to print, and the exit status. Fails if an experiment is
+    /// unknown or wrong, or data cannot be written.
     pub fn run(&self) -> Result<(String, Exit), Failure> {
         match &self.verb {
             Verb::List { library } => {
