@@ -122,15 +122,13 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "{referred} values sent by reference, of which the kernel copied {copied}")?;
     }
     // Relaxed: the count is a statistic and orders nothing.
-    match running.counts().misrouted.load(Ordering::Relaxed) {
-        0 => {}
-        misrouted => {
-            writeln!(
-                out,
-                "{misrouted} datagrams did not reach the thread that the last two bytes of \
-                 memcached's UDP header name"
-            )?;
-        }
+    let misrouted = running.counts().misrouted.load(Ordering::Relaxed);
+    if misrouted > 0 {
+        writeln!(
+            out,
+            "{misrouted} datagrams did not reach the thread that the last two bytes of \
+             memcached's UDP header name"
+        )?;
     }
     running.stop()
 }

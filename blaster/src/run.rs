@@ -101,10 +101,8 @@ fn fill_and_drive(
     context: &RunContext,
     (watch, live): (&Watch, &Live),
 ) -> Result<(Option<String>, course::TrafficResult), RunError> {
-    let not_stored = match plan.populate {
-        true => course::populate(plan, context, (watch, live))?,
-        false => None,
-    };
+    let not_stored =
+        if plan.populate { course::populate(plan, context, (watch, live))? } else { None };
     live.driving(None);
     let mut crowd = Crowd::connect(plan.crowd, &context.servers.targets, &context.stop)?;
     let over = AtomicBool::new(false);

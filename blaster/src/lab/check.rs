@@ -19,10 +19,8 @@ impl Experiment {
         let mut experiment: Experiment =
             toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
         name.clone_into(&mut experiment.name);
-        match experiment.check() {
-            Ok(()) => Ok(experiment),
-            Err(why) => Err(format!("{name}: {why}")),
-        }
+        experiment.check().map_err(|why| format!("{name}: {why}"))?;
+        Ok(experiment)
     }
 
     fn check(&self) -> Result<(), String> {

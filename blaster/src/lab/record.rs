@@ -130,25 +130,16 @@ impl Record {
         let machine = |one: &Record| {
             (one.machine.kernel.clone(), one.machine.cpu_model.clone(), one.machine.cpus)
         };
-        match () {
-            () if self.scale != other.scale => {
-                let scale = format!("{:?}", self.scale).to_lowercase();
-                Some(format!("the scale {scale}"))
-            }
-            () if self.kvblaster != other.kvblaster => {
-                Some(format!("kvblaster {}", self.kvblaster))
-            }
-            () if self.server_cpus != other.server_cpus => {
-                Some(format!("--server-cpus {}", cpu_list(&self.server_cpus)))
-            }
-            () if self.client_cpus != other.client_cpus => {
-                Some(format!("--client-cpus {}", cpu_list(&self.client_cpus)))
-            }
-            () if machine(self) != machine(other) => {
-                Some(format!("another machine or kernel ({})", self.machine.kernel))
-            }
-            () => None,
-        }
+        let [server, client] = [&self.server_cpus, &self.client_cpus].map(|cpus| cpu_list(cpus));
+        let kernel = &self.machine.kernel;
+        let conditions = [
+            (self.scale == other.scale, format!("the scale {:?}", self.scale).to_lowercase()),
+            (self.kvblaster == other.kvblaster, format!("kvblaster {}", self.kvblaster)),
+            (self.server_cpus == other.server_cpus, format!("--server-cpus {server}")),
+            (self.client_cpus == other.client_cpus, format!("--client-cpus {client}")),
+            (machine(self) == machine(other), format!("another machine or kernel ({kernel})")),
+        ];
+        conditions.into_iter().find(|(is_same, _)| !is_same).map(|(_, condition)| condition)
     }
 
     /// True if the run of this round, point and server is recorded.

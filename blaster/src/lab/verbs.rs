@@ -44,10 +44,8 @@ impl ReportFlags {
 impl RunFlags {
     fn run(&self) -> Result<(String, Exit), Failure> {
         let folder = self.library.experiments.as_deref();
-        let experiments = match self.all {
-            true => library::all(folder)?,
-            false => library::named(&self.names, folder)?,
-        };
+        let experiments =
+            if self.all { library::all(folder)? } else { library::named(&self.names, folder)? };
         let lab = self.lab()?;
         let ended = rounds::run(&experiments, &lab)?;
         let mut text = format!("{} measurements", ended.measured);

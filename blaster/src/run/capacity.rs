@@ -20,7 +20,7 @@ use crate::measure::Interval;
 use crate::measure::check::{Loop, check};
 use crate::measure::verdict::{Remark, Severity, Verdict};
 use crate::measure::watch::Watch;
-use crate::result::agent::AgentPart;
+use crate::result::AgentPart;
 use crate::result::{RunResult, SCHEMA};
 use crate::search::curve::Point;
 use crate::search::{Outcome, SearchPlan, Trial, search};
