@@ -40,11 +40,8 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 /// Runs the thread to its end. Each time `epoch` changes, and at the end, sends to `sink` the
-/// thread's number, the number of the ended epoch, and the tally of that epoch.
-///
-/// # Errors
-/// A target cannot be reached at the start, a request is too large for a datagram, or the plan is
-/// invalid.
+/// thread's number, the number of the ended epoch, and the tally of that epoch. Fails if a target
+/// cannot be reached at the start, a request is too large for a datagram, or the plan is invalid.
 pub fn run(
     drive: Drive,
     start: Instant,

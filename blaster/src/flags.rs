@@ -87,10 +87,8 @@ pub enum Refusal {
     Wrong(String),
 }
 
-/// Parses the words of a command line; the first word is the program's name.
-///
-/// # Errors
-/// Help is requested, or a word is unknown or wrong.
+/// Parses the words of a command line; the first word is the program's name. Fails if help is
+/// requested, or a word is unknown or wrong.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Verb, Refusal> {
     let words: Vec<OsString> = words.into_iter().collect();
     let mut command = command();

@@ -58,7 +58,6 @@ pub struct Server {
 
 /// Returns the command line of a shell that replaces itself with `command`. The command may begin
 /// with environment variables: `NAME=value`.
-#[must_use]
 pub fn shell(command: &str) -> Vec<String> {
     ["sh", "-c", &exec_text(command)].map(str::to_owned).into()
 }
@@ -74,10 +73,8 @@ pub(crate) fn exec_text(command: &str) -> String {
 
 /// Starts a server with the command line `words`, and waits until the server answers. The server
 /// runs on `cpus`, or on this thread's CPUs if `cpus` is empty. In `words`, a free loopback port
-/// replaces `{port}`, and the path of a Unix socket replaces `{socket}`.
-///
-/// # Errors
-/// The server cannot be started, ends, or does not answer.
+/// replaces `{port}`, and the path of a Unix socket replaces `{socket}`. Fails if the server cannot
+/// be started, ends, or does not answer.
 pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
     static SOCKETS: AtomicU32 = AtomicU32::new(0);
     let name = words.join(" ");
@@ -132,7 +129,6 @@ pub fn start(words: &[String], cpus: &[usize]) -> Result<Server, LaunchError> {
 
 impl Server {
     /// The id of the server's process.
-    #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -142,20 +138,15 @@ impl Server {
         pid.is_some() && getpgid(pid).is_ok_and(|group| group == self.guard.group)
     }
 
-    /// Pauses the server, so that it uses no CPU time.
-    ///
-    /// # Errors
-    /// The server and its guard have ended.
+    /// Pauses the server, so that it uses no CPU time. Fails if the server and its guard have
+    /// ended.
     pub fn pause(&self) -> io::Result<()> {
         kill_process_group(self.guard.group, Signal::STOP)?;
         // Resumes the guard, whose process id is the group's number: the guard has to keep running.
         Ok(kill_process(self.guard.group, Signal::CONT)?)
     }
 
-    /// Lets a paused server run again.
-    ///
-    /// # Errors
-    /// The server and its guard have ended.
+    /// Lets a paused server run again. Fails if the server and its guard have ended.
     pub fn resume(&self) -> io::Result<()> {
         Ok(kill_process_group(self.guard.group, Signal::CONT)?)
     }

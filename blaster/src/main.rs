@@ -105,9 +105,6 @@ fn compare(plan: &mut compare::Plan) -> Result<Printed, Failure> {
     let trouble = written.err().map(not_saved);
     let ended = if done.is_interrupted { Exit::NotMet } else { Exit::Met };
     let exit = done.servers.iter().map(run::exit).fold(ended, Exit::max);
-    let text = match plan.run.json {
-        true => done.json()?,
-        false => run::text::compared::text(plan, &done),
-    };
+    let text = if plan.run.json { done.json()? } else { run::text::compared::text(plan, &done) };
     Ok(Printed { text, exit, trouble })
 }

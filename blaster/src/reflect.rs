@@ -51,21 +51,16 @@ pub struct RunningServer {
 
 impl RunningServer {
     /// The places where the server listens, with actual ports, in the order of the plan.
-    #[must_use]
     pub fn addresses(&self) -> &[Place] {
         &self.addresses
     }
 
     /// The counts so far.
-    #[must_use]
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// Stops the server and waits until its threads have ended.
-    ///
-    /// # Errors
-    /// A thread has failed.
+    /// Stops the server and waits until its threads have ended. Fails if a thread has failed.
     pub fn stop(mut self) -> io::Result<()> {
         self.end()
     }
@@ -92,10 +87,8 @@ impl Drop for RunningServer {
     }
 }
 
-/// Runs the server until Ctrl-C or SIGTERM.
-///
-/// # Errors
-/// The server cannot listen on a place, or a thread has failed.
+/// Runs the server until Ctrl-C or SIGTERM. Fails if the server cannot listen on a place, or a
+/// thread has failed.
 pub fn run(plan: &Plan) -> io::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -129,23 +122,18 @@ pub fn run(plan: &Plan) -> io::Result<()> {
         writeln!(out, "{referred} values sent by reference, of which the kernel copied {copied}")?;
     }
     // Relaxed: the count is a statistic and orders nothing.
-    match running.counts().misrouted.load(Ordering::Relaxed) {
-        0 => {}
-        misrouted => {
-            writeln!(
-                out,
-                "{misrouted} datagrams did not reach the thread that the last two bytes of \
-                 memcached's UDP header name"
-            )?;
-        }
+    let misrouted = running.counts().misrouted.load(Ordering::Relaxed);
+    if misrouted > 0 {
+        writeln!(
+            out,
+            "{misrouted} datagrams did not reach the thread that the last two bytes of \
+             memcached's UDP header name"
+        )?;
     }
     running.stop()
 }
 
-/// Starts a server.
-///
-/// # Errors
-/// The server cannot listen on a place, or a thread cannot be started.
+/// Starts a server. Fails if the server cannot listen on a place, or a thread cannot be started.
 pub fn serve(plan: &Plan) -> io::Result<RunningServer> {
     let threads = plan.threads.clamp(1, THREADS_MAX);
     let mut sockets: Vec<Sockets> = Vec::new();

@@ -5,7 +5,6 @@
 //! refused. RESULTS.md describes all fields, and a test checks that none is missing.
 //! Source: the KV-Cache paper (5.2.2, 6.1); HdrHistogram's interval logs; RFC 4180 for CSV.
 
-pub mod agent;
 pub(crate) mod csv;
 pub(crate) mod logs;
 pub mod machine;
@@ -20,7 +19,7 @@ use crate::measure::Interval;
 use crate::measure::objective::Judgement;
 use crate::measure::verdict::Verdict;
 use crate::search::SearchResult;
-use agent::AgentPart;
+use machine::Machine;
 use manifest::Manifest;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -93,11 +92,31 @@ pub enum ResultError {
 /// Number of bytes that are written to test whether the folder has room.
 const PROBE_BYTES: usize = 64 << 10;
 
+/// The part of a result that one of several agents measured. The sum of all agents' counts and
+/// histograms equals the whole run's.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentPart {
+    /// The command that starts the agent.
+    pub name: String,
+    /// The machine on which the agent ran.
+    pub machine: Machine,
+    /// Number of the agent's threads.
+    pub threads: u32,
+    /// Number of the agent's connections to each server.
+    pub connections: u32,
+    /// The time from the controller's `Go` to the agent's reply; the agent began in this time.
+    pub round_trip_ns: Option<u64>,
+    /// The reason why the agent was lost, if it was.
+    pub lost: Option<String>,
+    /// The self-check of the agent's part; empty in a search.
+    pub verdict: Verdict,
+    /// All reports of the agent, merged; in a search, all trials of the agent.
+    pub merged: Option<Interval>,
+}
+
 impl RunResult {
-    /// Makes `folder` before the measurement, and checks that a result can be stored there.
-    ///
-    /// # Errors
-    /// The folder already has a result, or cannot be written to.
+    /// Makes `folder` before the measurement, and checks that a result can be stored there. Fails
+    /// if the folder already has a result, or cannot be written to.
     pub fn prepare(folder: &Path) -> Result<(), ResultError> {
         fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
         let path = folder.join(FILE);
@@ -112,10 +131,8 @@ impl RunResult {
     }
 
     /// Writes `result.json`, `reports.csv`, `cpus.csv`, `curve.csv` (only for a search),
-    /// `response.hlog` and `service.hlog` into a folder, which is made if needed.
-    ///
-    /// # Errors
-    /// A file cannot be written.
+    /// `response.hlog` and `service.hlog` into a folder, which is made if needed. Fails if a file
+    /// cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
         fs::create_dir_all(folder).map_err(|error| ResultError::File(folder.to_owned(), error))?;
         let path = folder.join(FILE);
@@ -134,10 +151,8 @@ impl RunResult {
         put(&path, json.as_bytes())
     }
 
-    /// Reads a result. `path` is the result's folder or its `result.json`.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not a result.
+    /// Reads a result. `path` is the result's folder or its `result.json`. Fails if the file cannot
+    /// be read, or is not a result.
     pub fn read(path: &Path) -> Result<RunResult, ResultError> {
         let path = if path.is_dir() { path.join(FILE) } else { path.to_owned() };
         read(&path)

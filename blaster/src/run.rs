@@ -45,10 +45,7 @@ use prepare::{prepare_context, watch};
 use servers::Servers;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Runs `plan` from the first connection to the last report.
-///
-/// # Errors
-/// Nothing could be measured.
+/// Runs `plan` from the first connection to the last report. Fails if nothing could be measured.
 pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
     let context = prepare_context(plan)?;
     let live = Live::new(plan);
@@ -74,9 +71,7 @@ pub fn run(plan: &Plan) -> Result<RunResult, RunError> {
 }
 
 /// Sets the number of keys so that keys and values take the share `--fill` of the servers' memory.
-///
-/// # Errors
-/// A server does not answer, or does not report how much memory it may use.
+/// Fails if a server does not answer, or does not report how much memory it may use.
 pub fn set_keys_by_share(plan: &mut Plan) -> Result<(), RunError> {
     let Some(share) = plan.fill_share else { return Ok(()) };
     let servers = Servers::find(&plan.targets, plan.family(), plan.protocol, None)?;
@@ -106,10 +101,8 @@ fn fill_and_drive(
     context: &RunContext,
     (watch, live): (&Watch, &Live),
 ) -> Result<(Option<String>, course::TrafficResult), RunError> {
-    let not_stored = match plan.populate {
-        true => course::populate(plan, context, (watch, live))?,
-        false => None,
-    };
+    let not_stored =
+        if plan.populate { course::populate(plan, context, (watch, live))? } else { None };
     live.driving(None);
     let mut crowd = Crowd::connect(plan.crowd, &context.servers.targets, &context.stop)?;
     let over = AtomicBool::new(false);

@@ -22,7 +22,7 @@ use crate::measure::objective::{Objective, ObjectiveError};
 use crate::measure::verdict::{LATE_SENDS, Remark, Severity};
 use crate::words::values::number;
 use crate::words::values::rate;
-use bracket::{Bracket, Limit, Next};
+use bracket::{Bracket, Limit};
 use curve::Point;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -166,10 +166,8 @@ pub trait Trial {
     /// The error of a trial that could not be made. Such an error ends the search.
     type Error;
 
-    /// Makes a trial at `rate_per_s`. Returns `None` if the user stopped the trial.
-    ///
-    /// # Errors
-    /// The trial could not be made.
+    /// Makes a trial at `rate_per_s`. Returns `None` if the user stopped the trial. Fails if the
+    /// trial cannot be made.
     fn run(&mut self, rate_per_s: f64) -> Result<Option<Outcome>, Self::Error>;
 }
 
@@ -274,12 +272,11 @@ pub(crate) fn search<T: Trial>(
             break;
         }
     }
-    let curve = search.curve;
     let capacities =
         aim.goals.iter().enumerate().map(|(at, goal)| capacity(&aim, goal, at, &rounds));
     Ok(SearchResult {
         capacities: capacities.collect(),
-        curve,
+        curve: search.curve,
         confidence: aim.confidence,
         is_complete,
     })
@@ -342,11 +339,8 @@ impl<T: Trial, F: FnMut(&Point, u32)> Search<'_, T, F> {
     fn round(&mut self, brackets: &mut [Bracket]) -> Result<bool, T::Error> {
         loop {
             // Try the lowest rate first: its result may make trials at higher rates unnecessary.
-            let next = brackets.iter().filter_map(|bracket| match bracket.next() {
-                Next::Try(rate) => Some(rate),
-                Next::Done => None,
-            });
-            let Some(rate) = next.min_by(f64::total_cmp) else { return Ok(true) };
+            let next = brackets.iter().filter_map(Bracket::next).min_by(f64::total_cmp);
+            let Some(rate) = next else { return Ok(true) };
             if !self.vote(rate, brackets)? {
                 return Ok(false);
             }

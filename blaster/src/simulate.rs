@@ -19,10 +19,8 @@ use simulate::trace::Trace;
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
-/// Runs the simulations of `plan`. Returns the report.
-///
-/// # Errors
-/// A trace cannot be used, a simulation cannot be made, or the plot cannot be written.
+/// Runs the simulations of `plan`. Returns the report. Fails if a trace cannot be used, a
+/// simulation cannot be made, or the plot cannot be written.
 pub fn run(plan: &Plan) -> Result<String, Failure> {
     let (jobs_plan, outcomes) = outcomes(plan, show_progress)?;
     if let Some(path) = &plan.svg {

@@ -89,10 +89,8 @@ impl Attach {
 
 impl Bypass {
     /// Parses the text after `xdp://`: INTERFACE/REST, with an optional `?mode=...` at the end.
-    /// Returns the interface with its mode, and REST.
-    ///
-    /// # Errors
-    /// The text names no interface, or an unknown mode.
+    /// Returns the interface with its mode, and REST. Fails if the text names no interface, or an
+    /// unknown mode.
     pub fn parse(text: &str) -> Result<(Bypass, &str), &'static str> {
         let (text, attach) = match text.split_once('?') {
             None => (text, Attach::Any),
@@ -105,7 +103,6 @@ impl Bypass {
     }
 
     /// Returns the text of a target with address `place` that is reached through this interface.
-    #[must_use]
     pub fn target_text(&self, place: impl fmt::Display) -> String {
         let mode = match self.attach {
             Attach::Any => "",
@@ -178,9 +175,7 @@ impl Target {
 /// Parses and resolves a target. If the host has several TCP addresses, chooses the first address
 /// that accepts a connection (`localhost` is ::1 and 127.0.0.1, but few servers listen on both). If
 /// no address accepts a connection, or if the transport is UDP, chooses the first IPv4 address.
-///
-/// # Errors
-/// The text does not have the form of a target, or its host cannot be found.
+/// Fails if the text does not have the form of a target, or its host cannot be found.
 pub fn parse(text: &str, family: Family) -> Result<Target, TargetError> {
     let form = |why| TargetError::Form(text.to_owned(), why);
     let socket = text.strip_prefix("redis://").unwrap_or(text).strip_prefix("unix:");

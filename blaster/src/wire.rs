@@ -51,7 +51,6 @@ pub const PROTOCOLS: [Protocol; 4] =
 
 impl Protocol {
     /// The protocol's name on the command line.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Protocol::Text => "text",
@@ -62,7 +61,6 @@ impl Protocol {
     }
 
     /// Returns the protocol that has this name on the command line.
-    #[must_use]
     pub fn named(name: &str) -> Option<Protocol> {
         PROTOCOLS.into_iter().find(|protocol| protocol.name() == name)
     }

@@ -166,10 +166,7 @@ pub(crate) fn wrapped(first: &str, text: &str) -> String {
 
 /// Adds a full stop, unless the text ends with a punctuation mark or a bracket.
 pub(crate) fn sentence(text: &str) -> String {
-    match text.ends_with(['.', '?', '!', ')']) {
-        true => text.to_owned(),
-        false => format!("{text}."),
-    }
+    if text.ends_with(['.', '?', '!', ')']) { text.to_owned() } else { format!("{text}.") }
 }
 
 #[cfg(test)]

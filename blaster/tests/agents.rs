@@ -117,7 +117,7 @@ fn a_search_for_capacity_uses_them() {
     let done = result(words, &[&plain(), &plain()], &target);
     let found = done.search.unwrap();
     assert!(found.is_complete && found.capacities[0].name == "p50", "{found:?}");
-    let sent = |part: &blaster::result::agent::AgentPart| {
+    let sent = |part: &blaster::result::AgentPart| {
         part.merged.as_ref().map(|merged| merged.tally.total().sent)
     };
     let each = Some(25 * done.reports.len() as u64);
@@ -511,7 +511,7 @@ fn two_agents_in_networks_of_their_own_drive_one_server_at_the_sum_of_their_rate
     // At 2,000 requests/s, 2,000 requests take 1 s. Random gaps change this time by a few percent.
     assert!(whole.seconds > 0.8, "{}", whole.seconds);
     // `to-b` is an interface in the server's namespace. The agents run in other namespaces.
-    let nics = |part: &blaster::result::agent::AgentPart| {
+    let nics = |part: &blaster::result::AgentPart| {
         part.machine.nics.iter().map(|nic| nic.name.clone()).collect::<Vec<_>>()
     };
     assert!(done.agents.iter().all(|part| !nics(part).contains(&"to-b".to_owned())));

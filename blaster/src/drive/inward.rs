@@ -373,10 +373,8 @@ impl Inward {
                 ReadOutcome::Broken => return None,
             };
             at += used;
-            let index = match piece.tag {
-                None => own.ring.oldest(),
-                Some(tag) => own.ring.find(tag.number()),
-            };
+            let ring = &own.ring;
+            let index = piece.tag.map_or_else(|| ring.oldest(), |tag| ring.find(tag.number()));
             let index = index.filter(|&index| own.ring.entry(index).state == State::Waiting)?;
             self.piece(line, index, &piece, now_ns, state);
         }

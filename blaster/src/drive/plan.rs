@@ -228,7 +228,6 @@ pub enum DriveError {
 
 impl Drive {
     /// A plan for a single thread that never ends. Every other setting is off or has its default.
-    #[must_use]
     pub fn new(
         workload: Arc<Workload>,
         targets: Arc<[Target]>,

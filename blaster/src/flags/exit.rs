@@ -46,7 +46,6 @@ const MEANINGS: [(Exit, &str); 5] = [
 
 impl Exit {
     /// Returns the status for the operating system.
-    #[must_use]
     pub fn code(self) -> ExitCode {
         ExitCode::from(self as u8)
     }

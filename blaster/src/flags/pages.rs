@@ -16,10 +16,8 @@ pub(super) fn verb(name: &str) -> Result<Box<Command>, String> {
     verb.ok_or_else(|| format!("no such command: {name}"))
 }
 
-/// Returns the manual page of `verb`, or of kvblaster itself if `verb` is `None`.
-///
-/// # Errors
-/// Fails only if writing to memory fails, which never happens.
+/// Returns the manual page of `verb`, or of kvblaster itself if `verb` is `None`. Fails only if
+/// writing to memory fails, which never happens.
 pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     let mut page = verb.map_or_else(command, |verb| *verb);
     page.build();
@@ -31,10 +29,7 @@ pub fn man(verb: Option<Box<Command>>) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&out).into_owned())
 }
 
-/// Returns all manual pages, each with the name of its file.
-///
-/// # Errors
-/// The same errors as those of `man`.
+/// Returns all manual pages, each with the name of its file. Fails as `man` does.
 pub fn manual() -> io::Result<Vec<(String, String)>> {
     let mut pages = vec![("kvblaster.1".to_owned(), man(None)?)];
     let mut whole = command();
@@ -47,7 +42,6 @@ pub fn manual() -> io::Result<Vec<(String, String)>> {
 }
 
 /// Returns the script that lets a shell complete verbs and flags.
-#[must_use]
 pub fn completions(shell: Shell) -> String {
     let mut out = Vec::new();
     clap_complete::generate(shell, &mut command(), "kvblaster", &mut out);

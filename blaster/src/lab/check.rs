@@ -14,18 +14,13 @@ const SERVERS_MAX: usize = 16;
 const POINTS_MAX: usize = 512;
 
 impl Experiment {
-    /// Reads an experiment from the text of its file.
-    ///
-    /// # Errors
-    /// The text is no experiment.
+    /// Reads an experiment from the text of its file. Fails if the text is no experiment.
     pub fn parse(name: &str, text: &str) -> Result<Experiment, String> {
         let mut experiment: Experiment =
             toml::from_str(text).map_err(|error| format!("{name}: {error}"))?;
         name.clone_into(&mut experiment.name);
-        match experiment.check() {
-            Ok(()) => Ok(experiment),
-            Err(why) => Err(format!("{name}: {why}")),
-        }
+        experiment.check().map_err(|why| format!("{name}: {why}"))?;
+        Ok(experiment)
     }
 
     fn check(&self) -> Result<(), String> {

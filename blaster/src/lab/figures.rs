@@ -219,7 +219,6 @@ fn quantile(tally: &VerbTally, quantile: f64) -> Option<f64> {
 }
 
 /// Returns the percentile in a figure's name: `p99` for `get p99`. `None` if there is none.
-#[must_use]
 pub fn quantile_of(figure: &str) -> Option<&str> {
     let last = figure.rsplit(' ').next()?;
     last.strip_prefix('p')?.parse::<f64>().ok().map(|_| last)

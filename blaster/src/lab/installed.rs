@@ -41,9 +41,7 @@ impl fmt::Display for MeasureError {
 
 impl Program {
     /// Finds the program: at the path in its environment variable, beside kvblaster, or on `PATH`.
-    ///
-    /// # Errors
-    /// The program is not there.
+    /// Fails if the program is not there.
     pub fn path(self) -> Result<PathBuf, MeasureError> {
         let (variable, file) = match self {
             Program::Hypostyle => ("HYPOSTYLE", "hypostyle"),
@@ -105,10 +103,7 @@ fn version_in(text: &str, name: &str) -> Option<String> {
     Some(own.replacen('-', " ", 1))
 }
 
-/// Returns the folder with the traces.
-///
-/// # Errors
-/// The variable names no folder.
+/// Returns the folder with the traces. Fails if the variable names no folder.
 pub(super) fn traces() -> Result<PathBuf, MeasureError> {
     let named = env::var_os(TRACES).map(PathBuf::from);
     let why = match &named {

@@ -17,10 +17,8 @@ const EXTENSION: &str = "toml";
 /// Maximum length of an experiment's file. A longer file is an error.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// Returns all experiments, ordered by name.
-///
-/// # Errors
-/// The folder cannot be read, or one of its files is no experiment.
+/// Returns all experiments, ordered by name. Fails if the folder cannot be read, or one of its
+/// files is no experiment.
 pub fn all(folder: Option<&Path>) -> Result<Vec<Experiment>, String> {
     let mut texts = match folder {
         Some(folder) => in_folder(folder)?,

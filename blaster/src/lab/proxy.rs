@@ -36,10 +36,8 @@ pub(super) struct Proxy {
     pub(super) command: String,
 }
 
-/// Starts a proxy on `cpus` in front of the servers at these targets.
-///
-/// # Errors
-/// The proxy is not installed, or does not start.
+/// Starts a proxy on `cpus` in front of the servers at these targets. Fails if the proxy is not
+/// installed, or does not start.
 pub(super) fn start(targets: &[String], cpus: &[usize]) -> Result<Proxy, MeasureError> {
     let path = located("NUTCRACKER", "nutcracker")?.display().to_string();
     let redis = "redis://";

@@ -102,15 +102,12 @@ pub struct Missing {
 
 impl Record {
     /// Returns the path of an experiment's data in a folder.
-    #[must_use]
     pub fn path(folder: &Path, name: &str) -> PathBuf {
         folder.join(format!("{name}.json"))
     }
 
-    /// Reads the data of an experiment. `None` if there are no data.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not in this kvblaster's schema.
+    /// Reads the data of an experiment. `None` if there are no data. Fails if the file cannot be
+    /// read, or is not in this kvblaster's schema.
     pub fn read(folder: &Path, name: &str) -> Result<Option<Record>, ResultError> {
         let path = Record::path(folder, name);
         if !path.exists() {
@@ -119,10 +116,7 @@ impl Record {
         result::read(&path).map(Some)
     }
 
-    /// Writes the data, replacing the file as a whole.
-    ///
-    /// # Errors
-    /// The file cannot be written.
+    /// Writes the data, replacing the file as a whole. Fails if the file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
         let path = Record::path(folder, &self.name);
         let json = serde_json::to_string_pretty(self)
@@ -136,25 +130,16 @@ impl Record {
         let machine = |one: &Record| {
             (one.machine.kernel.clone(), one.machine.cpu_model.clone(), one.machine.cpus)
         };
-        match () {
-            () if self.scale != other.scale => {
-                let scale = format!("{:?}", self.scale).to_lowercase();
-                Some(format!("the scale {scale}"))
-            }
-            () if self.kvblaster != other.kvblaster => {
-                Some(format!("kvblaster {}", self.kvblaster))
-            }
-            () if self.server_cpus != other.server_cpus => {
-                Some(format!("--server-cpus {}", cpu_list(&self.server_cpus)))
-            }
-            () if self.client_cpus != other.client_cpus => {
-                Some(format!("--client-cpus {}", cpu_list(&self.client_cpus)))
-            }
-            () if machine(self) != machine(other) => {
-                Some(format!("another machine or kernel ({})", self.machine.kernel))
-            }
-            () => None,
-        }
+        let [server, client] = [&self.server_cpus, &self.client_cpus].map(|cpus| cpu_list(cpus));
+        let kernel = &self.machine.kernel;
+        let conditions = [
+            (self.scale == other.scale, format!("the scale {:?}", self.scale).to_lowercase()),
+            (self.kvblaster == other.kvblaster, format!("kvblaster {}", self.kvblaster)),
+            (self.server_cpus == other.server_cpus, format!("--server-cpus {server}")),
+            (self.client_cpus == other.client_cpus, format!("--client-cpus {client}")),
+            (machine(self) == machine(other), format!("another machine or kernel ({kernel})")),
+        ];
+        conditions.into_iter().find(|(is_same, _)| !is_same).map(|(_, condition)| condition)
     }
 
     /// True if the run of this round, point and server is recorded.
@@ -163,7 +148,6 @@ impl Record {
     }
 
     /// True if the record says that this server or point cannot be measured here.
-    #[must_use]
     pub fn lacks(&self, at: &[String], server: &str) -> bool {
         let is_it = |missing: &Missing| {
             (missing.server.is_empty() || missing.server == server)

@@ -10,8 +10,6 @@
 //! All texts are escaped, and no text has the path of a folder of this machine.
 //! Source: none; see `claims` for the verdicts.
 
-#[cfg(test)]
-mod browser;
 pub(crate) mod charts;
 pub(crate) mod entry;
 pub(crate) mod findings;

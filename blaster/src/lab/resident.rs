@@ -28,10 +28,8 @@ const LEAST: u64 = 4;
 const MB: f64 = (1_u64 << 20) as f64;
 
 /// Measures a server. If `resident_mb` is given, the server has this resident memory. `known` is
-/// the capacity and the memory limit in bytes that an earlier round found.
-///
-/// # Errors
-/// No limit gives the resident memory, or `measure::measure` fails.
+/// the capacity and the memory limit in bytes that an earlier round found. Fails if no limit gives
+/// the resident memory, or `measure::measure` fails.
 pub(super) fn measure(
     (server, drive): (&Server, &Drive),
     at: &At,

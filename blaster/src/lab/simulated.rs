@@ -78,10 +78,8 @@ fn is_bare(server: &Server) -> bool {
     bare.ok() == serde_json::to_value(server).ok()
 }
 
-/// Simulates a policy at a point, on these CPUs.
-///
-/// # Errors
-/// The trace is not there, or the flags do not give one trace and one size.
+/// Simulates a policy at a point, on these CPUs. Fails if the trace is not there, or the flags do
+/// not give one trace and one size.
 pub(super) fn measure(
     (server, drive): (&Server, &Drive),
     at: &At,

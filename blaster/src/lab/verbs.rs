@@ -16,10 +16,8 @@ use crate::words::{Failure, quoted, sentence, wrapped};
 use std::fmt::Write;
 
 impl Plan {
-    /// Executes the verb. Returns the text to print, and the exit status.
-    ///
-    /// # Errors
-    /// An experiment is unknown or wrong, or data cannot be written.
+    /// Executes the verb. Returns the text to print, and the exit status. Fails if an experiment is
+    /// unknown or wrong, or data cannot be written.
     pub fn run(&self) -> Result<(String, Exit), Failure> {
         match &self.verb {
             Verb::List { library } => {
@@ -46,10 +44,8 @@ impl ReportFlags {
 impl RunFlags {
     fn run(&self) -> Result<(String, Exit), Failure> {
         let folder = self.library.experiments.as_deref();
-        let experiments = match self.all {
-            true => library::all(folder)?,
-            false => library::named(&self.names, folder)?,
-        };
+        let experiments =
+            if self.all { library::all(folder)? } else { library::named(&self.names, folder)? };
         let lab = self.lab()?;
         let ended = rounds::run(&experiments, &lab)?;
         let mut text = format!("{} measurements", ended.measured);

@@ -47,7 +47,6 @@ pub enum Loop {
 }
 
 /// Applies all rules to a report.
-#[must_use]
 pub fn check(interval: &Interval, driven: Loop) -> Verdict {
     let facts = Facts::new(interval);
     let mut verdict = Verdict::default();

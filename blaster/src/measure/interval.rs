@@ -41,14 +41,12 @@ pub struct Interval {
 
 impl Interval {
     /// Makes a report from the threads' counts and the machine's usage.
-    #[must_use]
     pub fn new(merged: MergedTally, start_s: f64, seconds: f64, usage: Usage) -> Interval {
         let MergedTally { tally, busiest } = merged;
         Interval { start_s, seconds, busiest, tally, usage, ..Interval::default() }
     }
 
     /// Merges reports; `None` if there are no reports.
-    #[must_use]
     pub fn merged(intervals: &[Interval]) -> Option<Interval> {
         let (first, others) = intervals.split_first()?;
         let mut merged = first.clone();
@@ -78,7 +76,6 @@ impl Interval {
     }
 
     /// Requests answered per second.
-    #[must_use]
     pub fn achieved_per_s(&self) -> f64 {
         self.per_s(self.tally.verbs.iter().map(|verb| verb.answered).sum())
     }
@@ -96,7 +93,6 @@ impl Interval {
     }
 
     /// Requests per second that were due. In a closed loop, requests per second that were sent.
-    #[must_use]
     pub fn offered_per_s(&self) -> f64 {
         let sent: u64 = self.tally.verbs.iter().map(|verb| verb.sent).sum();
         self.per_s(if self.tally.offered > 0 { self.tally.offered } else { sent })

@@ -198,10 +198,8 @@ impl Figure {
     fn bound(self, text: &str) -> Option<f64> {
         match self {
             Figure::Late | Figure::Errors | Figure::Timeouts | Figure::Hit => {
-                let (figure, of) = match text.strip_suffix('%') {
-                    Some(percent) => (percent, 100.0),
-                    None => (text, 1.0),
-                };
+                let percent = text.strip_suffix('%');
+                let (figure, of) = percent.map_or((text, 1.0), |percent| (percent, 100.0));
                 let ratio = number(figure)? / of;
                 (ratio <= 1.0).then_some(ratio)
             }

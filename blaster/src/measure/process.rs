@@ -78,20 +78,31 @@ impl ProcessUse {
     ) -> ProcessUse {
         let all = (seconds + other_seconds).max(f64::MIN_POSITIVE);
         let mean = |ours: f64, theirs: f64| (ours * seconds + theirs * other_seconds) / all;
-        let sum = |ours: Option<u64>, theirs: Option<u64>| Some(ours? + theirs?);
+        let waiting = self.waiting_cpus.zip(other.waiting_cpus);
         ProcessUse {
             usr_cpus: mean(self.usr_cpus, other.usr_cpus),
             sys_cpus: mean(self.sys_cpus, other.sys_cpus),
-            cpu_s: self.cpu_s + other.cpu_s,
-            tick_s: self.tick_s.max(other.tick_s),
-            is_exact: self.is_exact && other.is_exact,
-            waiting_cpus: self
-                .waiting_cpus
-                .zip(other.waiting_cpus)
-                .map(|(ours, theirs)| mean(ours, theirs)),
+            waiting_cpus: waiting.map(|(ours, theirs)| mean(ours, theirs)),
             rss_bytes: other.rss_bytes.or(self.rss_bytes),
             rss_bytes_max: self.rss_bytes_max.max(other.rss_bytes_max),
             threads: other.threads.or(self.threads),
+            ..self.plus(other)
+        }
+    }
+
+    /// Returns the use of two processes together in the same span of time.
+    pub(crate) fn plus(&self, other: &ProcessUse) -> ProcessUse {
+        let sum = |ours: Option<u64>, theirs: Option<u64>| Some(ours? + theirs?);
+        ProcessUse {
+            usr_cpus: self.usr_cpus + other.usr_cpus,
+            sys_cpus: self.sys_cpus + other.sys_cpus,
+            cpu_s: self.cpu_s + other.cpu_s,
+            tick_s: self.tick_s.max(other.tick_s),
+            is_exact: self.is_exact && other.is_exact,
+            waiting_cpus: self.waiting_cpus.zip(other.waiting_cpus).map(|(one, two)| one + two),
+            rss_bytes: sum(self.rss_bytes, other.rss_bytes),
+            rss_bytes_max: sum(self.rss_bytes_max, other.rss_bytes_max),
+            threads: self.threads.zip(other.threads).map(|(one, two)| one.saturating_add(two)),
             datagrams_dropped: sum(self.datagrams_dropped, other.datagrams_dropped),
         }
     }

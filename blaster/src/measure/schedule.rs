@@ -73,13 +73,10 @@ impl FromStr for Schedule {
         }
         let refused = |why| ScheduleError(text.to_owned(), why);
         let (settle, reports) = match text.split_once('+') {
-            Some((settle, reports)) => (Some(settle), reports),
-            None => (None, text),
+            Some((settle, reports)) => (span(settle), reports),
+            None => (Some(Schedule::default().settle), text),
         };
-        let settle = match settle {
-            Some(settle) => span(settle).ok_or(refused("the text before the + is not a time"))?,
-            None => Schedule::default().settle,
-        };
+        let settle = settle.ok_or(refused("the text before the + is not a time"))?;
         let why = "write COUNTxTIME (6x10s means 6 reports of 10 s), TIME+COUNTxTIME (5s+6x10s \
                    means the same after 5 s without a report) or the word paper";
         let (count, report) = reports.split_once('x').ok_or(refused(why))?;

@@ -24,7 +24,6 @@ pub const RATES_NEAR: f64 = 1.25;
 const NAMED_MAX: usize = 4;
 
 /// The median. For an even number of values, this is the mean of the two middle values.
-#[must_use]
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;

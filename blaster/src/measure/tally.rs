@@ -190,13 +190,11 @@ pub struct Tally {
 
 impl Tally {
     /// Returns an empty tally that counts answers later than `late_limit_ns` as late.
-    #[must_use]
     pub fn new(late_limit_ns: u64) -> Tally {
         Tally { late_limit_ns, ..Tally::default() }
     }
 
     /// The counts of one type of request.
-    #[must_use]
     pub fn verb(&self, verb: Verb) -> &VerbTally {
         &self.verbs[verb as usize]
     }
@@ -311,7 +309,6 @@ impl Tally {
 
     /// Number of keys reported as not found, and number of keys for which such a report was
     /// possible. SET and ADD are left out, because they do not need an existing item.
-    #[must_use]
     pub fn not_found(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for (verb, tally) in VERBS.iter().zip(&self.verbs) {
@@ -341,7 +338,6 @@ impl Tally {
     }
 
     /// The sum over all types of request.
-    #[must_use]
     pub fn total(&self) -> VerbTally {
         let mut total = VerbTally::default();
         self.verbs.iter().for_each(|verb| total.merge(verb));
@@ -369,13 +365,11 @@ impl VerbTally {
     }
 
     /// Number of failures: errors, wrong values, and requests never answered.
-    #[must_use]
     pub fn failed(&self) -> u64 {
         self.errors + self.never() + self.corrupt
     }
 
     /// Number of requests that were answered late or given up.
-    #[must_use]
     pub fn late_or_lost(&self) -> u64 {
         self.late + self.never()
     }

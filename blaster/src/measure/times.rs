@@ -60,25 +60,21 @@ impl Times {
     }
 
     /// Number of times counted.
-    #[must_use]
     pub fn len(&self) -> u64 {
         self.0.as_ref().map_or(0, Histogram::len)
     }
 
     /// True if no time was counted.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The mean. `None` without times.
-    #[must_use]
     pub fn mean_ns(&self) -> Option<f64> {
         self.some().map(Histogram::mean)
     }
 
     /// The standard deviation. `None` without times.
-    #[must_use]
     pub fn sd_ns(&self) -> Option<f64> {
         self.some().map(Histogram::stdev)
     }
@@ -89,13 +85,11 @@ impl Times {
     }
 
     /// The longest time. `None` without times.
-    #[must_use]
     pub fn max_ns(&self) -> Option<u64> {
         self.some().map(Histogram::max)
     }
 
     /// The time that a share `quantile` (0 to 1) of the times does not exceed. `None` if empty.
-    #[must_use]
     pub fn quantile_ns(&self, quantile: f64) -> Option<u64> {
         self.some().map(|histogram| histogram.value_at_quantile(quantile))
     }
@@ -107,7 +101,6 @@ impl Times {
     }
 
     /// The histogram, to be written to a file. `None` without times.
-    #[must_use]
     pub fn histogram(&self) -> Option<&Histogram<u64>> {
         self.some()
     }

@@ -60,7 +60,6 @@ impl Verdict {
     }
 
     /// True if there is a remark of this rule.
-    #[must_use]
     pub fn has(&self, rule: &str) -> bool {
         self.remarks.iter().any(|remark| remark.rule == rule)
     }

@@ -134,7 +134,7 @@ impl Moment {
         Usage {
             machine,
             client: client.map(|client| ProcessUse { datagrams_dropped, ..client }),
-            server: taken.reduce(|sum, one| add_uses(&sum, &one)),
+            server: taken.reduce(|sum, one| sum.plus(&one)),
         }
     }
 
@@ -142,22 +142,6 @@ impl Moment {
         let of = |moment: &Moment| moment.server_drops.iter().position(|(other, _)| *other == pid);
         let (now, then) = (of(self)?, of(before)?);
         Some(self.server_drops[now].1.since(&before.server_drops[then].1))
-    }
-}
-
-pub(crate) fn add_uses(one: &ProcessUse, other: &ProcessUse) -> ProcessUse {
-    let sum = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
-    ProcessUse {
-        usr_cpus: one.usr_cpus + other.usr_cpus,
-        sys_cpus: one.sys_cpus + other.sys_cpus,
-        cpu_s: one.cpu_s + other.cpu_s,
-        tick_s: one.tick_s.max(other.tick_s),
-        is_exact: one.is_exact && other.is_exact,
-        waiting_cpus: one.waiting_cpus.zip(other.waiting_cpus).map(|(one, other)| one + other),
-        rss_bytes: sum(one.rss_bytes, other.rss_bytes),
-        rss_bytes_max: sum(one.rss_bytes_max, other.rss_bytes_max),
-        threads: one.threads.zip(other.threads).map(|(one, other)| one.saturating_add(other)),
-        datagrams_dropped: sum(one.datagrams_dropped, other.datagrams_dropped),
     }
 }
 
@@ -217,8 +201,8 @@ mod tests {
     fn processes_at_the_same_time_add_up() {
         let one = ProcessUse { usr_cpus: 0.5, sys_cpus: 0.25, cpu_s: 7.5, ..ProcessUse::default() };
         let two = ProcessUse { rss_bytes: Some(5), ..one };
-        let both = add_uses(&one, &two);
+        let both = one.plus(&two);
         assert_eq!((both.cpus(), both.cpu_s, both.rss_bytes), (1.5, 15.0, None));
-        assert_eq!(add_uses(&two, &two).rss_bytes, Some(10));
+        assert_eq!(two.plus(&two).rss_bytes, Some(10));
     }
 }

@@ -38,7 +38,6 @@ impl Counts {
     }
 
     /// Datagrams received, for each UDP place and thread.
-    #[must_use]
     pub fn received(&self) -> Vec<Vec<u64>> {
         // Relaxed: these counts are statistics and order nothing.
         let counts = |place: &Vec<AtomicU64>| {

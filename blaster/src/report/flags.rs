@@ -23,9 +23,7 @@ pub struct Plan {
 
 impl Plan {
     /// Makes the page, and returns what to print: the page, or a line with the path of its file.
-    ///
-    /// # Errors
-    /// A result cannot be read, or the page cannot be written.
+    /// Fails if a result cannot be read, or the page cannot be written.
     pub fn run(&self) -> Result<String, ReportError> {
         let page = report(&self.folders)?;
         let path = &self.out;

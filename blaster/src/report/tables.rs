@@ -131,10 +131,7 @@ fn responses(report: &Interval) -> Times {
 
 /// Returns a percentile if enough answers exceed it, or the longest time if `share` is 1.
 fn shown_ns(times: &Times, share: f64) -> Option<f64> {
-    match share < 1.0 {
-        true => times.reliable_quantile_ns(share),
-        false => times.max_ns().map(|ns| ns as f64),
-    }
+    if share < 1.0 { times.reliable_quantile_ns(share) } else { times.max_ns().map(|ns| ns as f64) }
 }
 
 fn quantile(entry: &Entry, all: &Interval, share: f64) -> String {

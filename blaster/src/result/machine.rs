@@ -102,7 +102,6 @@ pub struct Nic {
 
 impl Machine {
     /// Describes this machine.
-    #[must_use]
     pub fn here() -> Machine {
         let name = rustix::system::uname();
         let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();

@@ -75,7 +75,6 @@ pub struct TargetRecord {
 
 impl Manifest {
     /// A manifest with this machine, version, time and command line; all other fields are empty.
-    #[must_use]
     pub fn here() -> Manifest {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());

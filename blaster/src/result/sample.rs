@@ -2,7 +2,7 @@
 //!
 //! Where: tests. Invariant: every call returns the same result. Source: none.
 
-use super::agent::AgentPart;
+use super::AgentPart;
 use super::machine::Machine;
 use super::manifest::{Manifest, TargetRecord};
 use super::{RunResult, SCHEMA};

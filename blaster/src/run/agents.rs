@@ -27,7 +27,7 @@ use crate::drive::{Mode, Pace};
 use crate::launch::exec_text;
 use crate::measure::Interval;
 use crate::measure::check::{self, Loop};
-use crate::result::agent::AgentPart;
+use crate::result::AgentPart;
 use crate::words::ns;
 use crate::workload::SentFiles;
 use std::cell::{Cell, RefCell};

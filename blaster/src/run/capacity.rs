@@ -20,7 +20,7 @@ use crate::measure::Interval;
 use crate::measure::check::{Loop, check};
 use crate::measure::verdict::{Remark, Severity, Verdict};
 use crate::measure::watch::Watch;
-use crate::result::agent::AgentPart;
+use crate::result::AgentPart;
 use crate::result::{RunResult, SCHEMA};
 use crate::search::curve::Point;
 use crate::search::{Outcome, SearchPlan, Trial, search};
@@ -41,10 +41,8 @@ struct Trials<'p> {
     failed: Option<RunError>,
 }
 
-/// Searches, for each objective of `aim`, for the highest rate at which the servers meet it.
-///
-/// # Errors
-/// A server does not answer, or the first trial failed.
+/// Searches, for each objective of `aim`, for the highest rate at which the servers meet it. Fails
+/// if a server does not answer, or the first trial failed.
 pub fn run(plan: &Plan, aim: &SearchPlan) -> Result<RunResult, RunError> {
     let context = prepare_context(plan)?;
     let live = Live::new(plan);

@@ -169,10 +169,7 @@ pub(crate) fn order(round: usize, count: usize) -> Vec<usize> {
     order
 }
 
-/// Compares the servers of `plan`.
-///
-/// # Errors
-/// A server cannot be started or measured.
+/// Compares the servers of `plan`. Fails if a server cannot be started or measured.
 pub fn run(plan: &mut Plan) -> Result<Comparison, Failure> {
     has_cpus(&[("server-cpus", &plan.server_cpus)])?;
     let failed = |error| format!("cannot choose the CPUs of kvblaster's threads: {error}");
@@ -441,10 +438,8 @@ pub(crate) fn folders(folder: &Path, count: usize) -> impl Iterator<Item = PathB
     ('A'..='Z').take(count).map(move |letter| folder.join(letter.to_string()))
 }
 
-/// Checks, before anything is measured, that all results can be written.
-///
-/// # Errors
-/// A result already exists, or cannot be written.
+/// Checks, before anything is measured, that all results can be written. Fails if a result already
+/// exists, or cannot be written.
 pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
     let Some(folder) = &plan.run.out else { return Ok(()) };
     let count = plan.run.targets.len() + plan.starts.len();
@@ -452,10 +447,7 @@ pub fn prepare(plan: &Plan) -> Result<(), ResultError> {
 }
 
 impl Comparison {
-    /// Returns the comparison as JSON.
-    ///
-    /// # Errors
-    /// A histogram cannot be encoded.
+    /// Returns the comparison as JSON. Fails if a histogram cannot be encoded.
     pub fn json(&self) -> Result<String, serde_json::Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
@@ -471,9 +463,7 @@ impl Comparison {
     }
 
     /// Writes `comparison.json`, and for each server a folder that `kvblaster report` can read.
-    ///
-    /// # Errors
-    /// A file cannot be written.
+    /// Fails if a file cannot be written.
     pub fn write(&self, folder: &Path) -> Result<(), ResultError> {
         for (server, folder) in self.servers.iter().zip(folders(folder, self.servers.len())) {
             server.write(&folder)?;

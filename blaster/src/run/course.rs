@@ -21,7 +21,7 @@ use crate::measure::verdict::{Remark, Severity};
 use crate::measure::warm::WarmUp;
 use crate::measure::watch::{Moment, Usage, Watch};
 use crate::measure::{Interval, Tally};
-use crate::result::agent::AgentPart;
+use crate::result::AgentPart;
 use crate::words::{clock, grouped, ns, percent, time};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -171,10 +171,8 @@ pub(crate) fn drive(
     (watch, live): (&Watch, &Live),
 ) -> Result<TrafficResult, RunError> {
     let mut workers = Workers::start(plan, context, (Mode::Traffic, pace), live.is_watched())?;
-    let unsettled = match plan.warm {
-        Some(limit) => warm(plan, context, &mut workers, limit, (watch, live)),
-        None => None,
-    };
+    let warmed = |limit| warm(plan, context, &mut workers, limit, (watch, live));
+    let unsettled = plan.warm.and_then(warmed);
     let is_cold = plan.warm.is_some() && !is_on(plan, context, &workers);
     let (agents, on_demand) = (context.agents.as_ref(), OnDemandReports::new(watch, rate_of(pace)));
     let hosts = agents.map(Agents::hosts).unwrap_or_default();

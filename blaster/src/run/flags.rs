@@ -96,19 +96,6 @@ impl AssertFlags {
     }
 }
 
-/// Flags for agents and the run's name, for subcommands that measure all targets together.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct AgentFlags {
-    /// Command that runs 'kvblaster agent', as in 'ssh HOST kvblaster agent'; the agent then sends
-    /// the requests in place of this process. May be given several times; threads, connections and
-    /// rates are divided among all agents
-    #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
-    agents: Vec<String>,
-    /// Name of the run in reports (default: the targets)
-    #[arg(long, help_heading = MEASURED, value_name = "NAME")]
-    label: Option<String>,
-}
-
 /// Flags for the servers' processes, for subcommands that do not compare their targets.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct ProcessFlags {
@@ -118,22 +105,44 @@ pub(crate) struct ProcessFlags {
     pub(crate) server_pids: Vec<u32>,
 }
 
-/// Flags for the number of keys, for subcommands that start no server themselves.
-#[derive(Clone, Debug, clap::Args)]
-pub(crate) struct FillFlags {
-    /// Choose the number of keys so that keys and values take this share of the memory that the
-    /// servers may use, as in 70%; replaces --keys
-    #[arg(long = "fill", help_heading = ASKED, value_name = "SHARE", value_parser = share)]
-    #[arg(conflicts_with_all = ["keys", "agents"])]
-    fill_share: Option<f64>,
-}
-
 /// Flags for the folder of results.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct OutFlags {
     /// Write the results into this folder as JSON, CSV and HDR logs
     #[arg(long, short, help_heading = MEASURED, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+}
+
+/// Flags for subcommands that measure all targets together, and start no server themselves.
+#[derive(Clone, Debug, clap::Args)]
+struct TogetherFlags {
+    /// Command that runs 'kvblaster agent', as in 'ssh HOST kvblaster agent'; the agent then sends
+    /// the requests in place of this process. May be given several times; threads, connections and
+    /// rates are divided among all agents
+    #[arg(long = "agent", help_heading = DRIVEN, value_name = "COMMAND")]
+    agents: Vec<String>,
+    /// Name of the run in reports (default: the targets)
+    #[arg(long, help_heading = MEASURED, value_name = "NAME")]
+    label: Option<String>,
+    #[command(flatten)]
+    processes: ProcessFlags,
+    /// Choose the number of keys so that keys and values take this share of the memory that the
+    /// servers may use, as in 70%; replaces --keys
+    #[arg(long = "fill", help_heading = ASKED, value_name = "SHARE", value_parser = share)]
+    #[arg(conflicts_with_all = ["keys", "agents"])]
+    fill_share: Option<f64>,
+    #[command(flatten)]
+    kept: OutFlags,
+}
+
+impl TogetherFlags {
+    fn give(&self, plan: &mut Plan) {
+        plan.agents.clone_from(&self.agents);
+        plan.label.clone_from(&self.label);
+        plan.server_pids.clone_from(&self.processes.server_pids);
+        plan.fill_share = self.fill_share;
+        plan.out.clone_from(&self.kept.out);
+    }
 }
 
 /// The flags of `kvblaster run`.
@@ -148,15 +157,9 @@ pub struct Run {
     #[command(flatten)]
     asserted: AssertFlags,
     #[command(flatten)]
-    alone: AgentFlags,
-    #[command(flatten)]
-    processes: ProcessFlags,
-    #[command(flatten)]
-    filled: FillFlags,
+    together: TogetherFlags,
     #[command(flatten)]
     crowd: CrowdFlags,
-    #[command(flatten)]
-    kept: OutFlags,
 }
 
 /// The flags of `kvblaster capacity`.
@@ -170,13 +173,7 @@ pub struct Search {
     #[command(flatten)]
     pub plan: Plan,
     #[command(flatten)]
-    alone: AgentFlags,
-    #[command(flatten)]
-    processes: ProcessFlags,
-    #[command(flatten)]
-    filled: FillFlags,
-    #[command(flatten)]
-    kept: OutFlags,
+    together: TogetherFlags,
 }
 
 impl Run {
@@ -185,12 +182,8 @@ impl Run {
         let plan = &mut self.plan;
         (plan.rate_per_s, plan.depth) = (self.paced.rate_per_s, self.paced.depth);
         self.asserted.give(plan);
-        plan.agents.clone_from(&self.alone.agents);
-        plan.label.clone_from(&self.alone.label);
-        plan.server_pids.clone_from(&self.processes.server_pids);
-        plan.fill_share = self.filled.fill_share;
+        self.together.give(plan);
         plan.crowd = self.crowd;
-        plan.out.clone_from(&self.kept.out);
         plan.finish(given)
     }
 }
@@ -209,11 +202,7 @@ impl Search {
         }
         let plan = &mut self.plan;
         plan.capacity = Some(capacity);
-        plan.agents.clone_from(&self.alone.agents);
-        plan.label.clone_from(&self.alone.label);
-        plan.server_pids.clone_from(&self.processes.server_pids);
-        plan.fill_share = self.filled.fill_share;
-        plan.out.clone_from(&self.kept.out);
+        self.together.give(plan);
         plan.finish(given)
     }
 }

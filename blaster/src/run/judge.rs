@@ -29,7 +29,6 @@ pub const GONE: &str = "server-gone";
 /// Returns `NotMet` if the run ended early or a server went away. Otherwise returns `Invalid` if
 /// there are asserts and the result is invalid. Otherwise returns `Met` if every assert holds, and
 /// `NotMet` if an assert does not hold.
-#[must_use]
 pub fn exit(done: &RunResult) -> Exit {
     let is_gone = [SILENT, GONE, NO_ANSWERS].iter().any(|rule| done.verdict.has(rule));
     let is_met = done.judgements.iter().all(|one| one.is_met);

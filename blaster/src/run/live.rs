@@ -312,10 +312,7 @@ impl Live {
 fn bar(is_quiet: bool) -> ProgressBar {
     let style = ProgressStyle::with_template(TEMPLATE);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar()).progress_chars("#-");
-    let target = match is_quiet {
-        true => ProgressDrawTarget::hidden(),
-        false => ProgressDrawTarget::stderr(),
-    };
+    let target = if is_quiet { ProgressDrawTarget::hidden() } else { ProgressDrawTarget::stderr() };
     ProgressBar::with_draw_target(Some(STEPS.into()), target).with_style(style)
 }
 

@@ -120,10 +120,8 @@ fn interface(place: &Place) -> Option<String> {
         Place::Xdp(bypass, _) => return Some(bypass.interface.clone()),
         Place::Unix(_) => return None,
     };
-    let any: IpAddr = match to.is_ipv4() {
-        true => Ipv4Addr::UNSPECIFIED.into(),
-        false => Ipv6Addr::UNSPECIFIED.into(),
-    };
+    let any: IpAddr =
+        if to.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     // `connect` sends nothing on a UDP socket; it only chooses the local address by the route.
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(to).ok()?;

@@ -13,14 +13,12 @@ const SAMPLES_MAX: usize = 10_000;
 
 /// Returns the confidence interval of the mean. `confidence` is a fraction. Returns `None` if there
 /// are fewer than two samples.
-#[must_use]
 pub fn interval(samples: &[f64], confidence: f64, times: u32, seed: u64) -> Option<(f64, f64)> {
     let mean = |some: &mut [f64]| some.iter().sum::<f64>() / some.len() as f64;
     interval_of(mean, samples, confidence, times, seed)
 }
 
 /// Returns the confidence interval of any `figure` that is computed from samples.
-#[must_use]
 pub fn interval_of(
     figure: impl Fn(&mut [f64]) -> f64,
     samples: &[f64],

@@ -30,15 +30,6 @@ pub enum Limit {
     Unknown,
 }
 
-/// The next step of a search.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Next {
-    /// Try this rate.
-    Try(f64),
-    /// The bracket is narrow enough.
-    Done,
-}
-
 /// The bracket of one objective.
 #[derive(Clone, Debug)]
 pub(crate) struct Bracket {
@@ -72,23 +63,19 @@ impl Bracket {
         Bracket { low, high, is_client_bound, start, floor, step, range, precision }
     }
 
-    pub(crate) fn next(&self) -> Next {
+    pub(crate) fn next(&self) -> Option<f64> {
         let (least, most) = self.range;
         let least = if self.is_client_bound { self.floor.max(least) } else { least };
         match (self.low, self.high) {
-            (None, None) => Next::Try(self.start),
-            (Some(low), None) if low >= most => Next::Done,
-            (Some(low), None) => Next::Try((low * self.step).min(most)),
-            (None, Some(high)) if high <= least => Next::Done,
-            (None, Some(high)) => Next::Try((high / self.step).max(least)),
+            (None, None) => Some(self.start),
+            (Some(low), None) if low >= most => None,
+            (Some(low), None) => Some((low * self.step).min(most)),
+            (None, Some(high)) if high <= least => None,
+            (None, Some(high)) => Some((high / self.step).max(least)),
             (Some(low), Some(high)) => {
                 let middle = (low * high).sqrt();
                 let is_inside = low < middle && middle < high;
-                if high / low <= 1.0 + self.precision || !is_inside {
-                    Next::Done
-                } else {
-                    Next::Try(middle)
-                }
+                (high / low > 1.0 + self.precision && is_inside).then_some(middle)
             }
         }
     }
@@ -96,7 +83,7 @@ impl Bracket {
     /// Estimates the number of further rates, assuming that the next rate sets a missing end.
     pub(crate) fn steps_left(&self) -> u32 {
         let ratio = match (self.low, self.high) {
-            _ if self.next() == Next::Done => return 0,
+            _ if self.next().is_none() => return 0,
             (Some(low), Some(high)) => high / low,
             _ => self.step.max(STEP_GROWTH),
         };
@@ -114,7 +101,7 @@ impl Bracket {
         (is_begun || rate >= self.floor)
             && self.low.is_none_or(|low| rate > low)
             && self.high.is_none_or(|high| rate < high)
-            && self.next() != Next::Done
+            && self.next().is_some()
     }
 
     pub(crate) fn passed(&mut self, rate: f64) {
@@ -135,7 +122,7 @@ impl Bracket {
     }
 
     pub(crate) fn limit(&self) -> Limit {
-        if self.next() != Next::Done {
+        if self.next().is_some() {
             return Limit::Unknown;
         }
         match (self.low, self.high) {
@@ -154,7 +141,7 @@ mod tests {
     /// Narrows a bracket around a known capacity. Returns the rates that were tried.
     fn narrow(bracket: &mut Bracket, capacity: f64) -> Vec<f64> {
         let mut tried = Vec::new();
-        while let Next::Try(rate) = bracket.next() {
+        while let Some(rate) = bracket.next() {
             assert!(bracket.is_open_at(rate) && tried.len() < 100, "{bracket:?} at {rate}");
             tried.push(rate);
             if rate <= capacity { bracket.passed(rate) } else { bracket.failed(rate, false) }
@@ -198,15 +185,15 @@ mod tests {
     fn where_the_generator_alone_fails_the_floor_is_the_end() {
         let mut bracket = Bracket::new(1000.0, 400.0, 2.0, (10.0, 1e4), 0.02);
         bracket.failed(1000.0, true);
-        assert_eq!((bracket.next(), bracket.limit()), (Next::Try(500.0), Limit::Unknown));
+        assert_eq!((bracket.next(), bracket.limit()), (Some(500.0), Limit::Unknown));
         // If the server fails, lower rates are tried, down to the lowest rate of the range.
         let mut server = bracket.clone();
         server.failed(500.0, false);
-        assert_eq!(server.next(), Next::Try(250.0));
+        assert_eq!(server.next(), Some(250.0));
         bracket.failed(500.0, true);
-        assert_eq!(bracket.next(), Next::Try(400.0));
+        assert_eq!(bracket.next(), Some(400.0));
         bracket.failed(400.0, true);
-        assert_eq!((bracket.next(), bracket.limit()), (Next::Done, Limit::Generator));
+        assert_eq!((bracket.next(), bracket.limit()), (None, Limit::Generator));
     }
 
     #[test]

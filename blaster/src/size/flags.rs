@@ -97,10 +97,8 @@ impl Sizing {
     }
 
     /// Simulates stores, then drives servers. Returns the report, and `Met` if all servers were
-    /// driven without an error.
-    ///
-    /// # Errors
-    /// A store cannot be made, or a server of `--stats` does not answer.
+    /// driven without an error. Fails if a store cannot be made, or a server of `--stats` does not
+    /// answer.
     pub fn run(mut self) -> Result<(String, Exit), String> {
         // The servers of `--stats` are queried first, so that errors appear before the simulation.
         let said = self.stats.iter().map(|place| Ok((place.clone(), ServerStats::query(place)?)));

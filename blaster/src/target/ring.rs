@@ -43,13 +43,11 @@ pub struct Ring {
 
 impl Ring {
     /// Builds the circle of `Ketama::Weighted`, which other clients compute, too.
-    #[must_use]
     pub fn new(targets: &[Target]) -> Ring {
         Ring::with(Ketama::Weighted, targets)
     }
 
     /// Builds the circle that libmemcached builds with the setting `ketama`.
-    #[must_use]
     pub fn with(ketama: Ketama, targets: &[Target]) -> Ring {
         let weighted = ketama == Ketama::Weighted || targets.iter().any(|one| one.weight > 1);
         let total: u64 = targets.iter().map(|one| u64::from(one.weight)).sum();
@@ -73,7 +71,6 @@ impl Ring {
     }
 
     /// Returns the index of the target to which `key` is assigned.
-    #[must_use]
     pub fn place(&self, key: &[u8]) -> usize {
         if self.targets <= 1 {
             return 0;

@@ -73,7 +73,6 @@ pub struct Steering {
 
 impl Steering {
     /// Returns the steering for these numbers of columns, one number per target.
-    #[must_use]
     pub fn new(how: Steer, columns: &[NonZeroU16]) -> Steering {
         Steering { how: Some(how), columns: columns.into() }
     }

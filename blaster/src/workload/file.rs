@@ -34,10 +34,8 @@ impl Workload {
     }
 
     /// Reads a TOML file of settings. If the file has `preset = "NAME"`, the file's other settings
-    /// change this preset. Paths in the file are relative to the file's folder.
-    ///
-    /// # Errors
-    /// The file cannot be read, or a setting is unknown or wrong; the message names the line.
+    /// change this preset. Paths in the file are relative to the file's folder. Fails if the file
+    /// cannot be read, or a setting is unknown or wrong; the message names the line.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
         let wrong = |why: String| WorkloadError(format!("{}: {why}", path.display()));
         let file = File::open(path).map_err(|error| wrong(error.to_string()))?;

@@ -150,10 +150,7 @@ impl Law {
             Law::List(pairs) => pairs.iter().map(|(value, _)| value).find(|one| fractional(one)),
             _ => [&least, &greatest].into_iter().find(|one| fractional(one)),
         };
-        match some {
-            Some(value) => Err(format!("{value} is not a whole number of {unit}")),
-            None => Ok(()),
-        }
+        some.map_or(Ok(()), |value| Err(format!("{value} is not a whole number of {unit}")))
     }
 
     /// Returns the path and the histogram of the file from which the law was read, if any.

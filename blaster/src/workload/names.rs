@@ -96,7 +96,6 @@ struct Inner {
 
 impl Names {
     /// Makes the names of a workload's keys.
-    #[must_use]
     pub fn new(workload: &Arc<Workload>) -> Names {
         let seed = workload.population_seed;
         let prefix = workload.key_prefix.clone().into_bytes();

@@ -26,7 +26,6 @@ pub const VERBS: [Verb; 6] =
 
 impl Verb {
     /// The name in workload files and reports.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Verb::Get => "get",

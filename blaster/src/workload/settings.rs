@@ -264,7 +264,6 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 
 impl Workload {
     /// Returns the workload of the preset with this name (see `presets`).
-    #[must_use]
     pub fn preset(name: &str) -> Option<Workload> {
         let preset = presets::PRESETS.iter().find(|preset| preset.name == name)?;
         let mut workload = Workload::default();
@@ -274,11 +273,8 @@ impl Workload {
     }
 
     /// Changes one setting, as a flag `--name value` does. Paths are relative to the working
-    /// directory.
-    ///
-    /// # Errors
-    /// There is no such setting, or the setting cannot have this value. The workload is then
-    /// unchanged.
+    /// directory. Fails if there is no such setting, or the setting cannot have this value. The
+    /// workload is then unchanged.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), WorkloadError> {
         self.set_from(name, value, &Files::here(""))
     }

@@ -162,24 +162,15 @@ impl Stream {
         let connection = connection.min(self.parts.len() - 1);
         request.keys.clear();
         (request.value_bytes, request.exptime_s) = (0, 0);
-        let recorded = match &mut self.trace_cursor {
-            None => None,
-            Some(cursor) => match cursor.advance() {
-                None => return false,
-                Some(at) => Some(at),
-            },
-        };
-        let operation = match (&self.trace_cursor, recorded) {
-            (Some(cursor), Some(at)) => {
-                request.keys.push(u64::from(cursor.trace.requests[at]));
-                cursor.trace.details.as_ref().map(|details| details.operations[at])
+        if let Some(cursor) = &mut self.trace_cursor {
+            let Some(at) = cursor.advance() else { return false };
+            request.keys.push(u64::from(cursor.trace.requests[at]));
+            if let Some(details) = &cursor.trace.details {
+                let sent = details.operations[at];
+                request.verb = sent.verb;
+                (request.value_bytes, request.exptime_s) = (sent.value_bytes, sent.exptime_s);
+                return true;
             }
-            _ => None,
-        };
-        if let Some(operation) = operation {
-            request.verb = operation.verb;
-            (request.value_bytes, request.exptime_s) = (operation.value_bytes, operation.exptime_s);
-            return true;
         }
         request.verb = self.choice.next(self.random.next_u64());
         match request.verb {
@@ -226,10 +217,7 @@ impl Stream {
     /// Draws the keys of a get. If a trace has given the first key, the trace gives all keys.
     fn draw_batch(&mut self, connection: usize, request: &mut WorkloadRequest) {
         let batch = &self.workload.batch.sampler;
-        let count = match batch.fixed() {
-            Some(count) => count as usize,
-            None => batch.draw(self.random.next_u64()) as usize,
-        };
+        let count = batch.fixed().unwrap_or_else(|| batch.draw(self.random.next_u64())) as usize;
         while request.keys.len() < count {
             let key = match &mut self.trace_cursor {
                 None => self.draw(connection),
@@ -250,11 +238,8 @@ impl Stream {
             None if *size_per_request => value_size.sampler.draw(self.random.next_u64()),
             None => value_size.sampler.draw(hash(self.value_size_seed, key)),
         };
-        let exptime_s = match ttl.sampler.fixed() {
-            Some(seconds) => seconds,
-            None => ttl.sampler.draw(self.random.next_u64()),
-        };
-        (value_bytes, exptime_s)
+        let draw = || ttl.sampler.draw(self.random.next_u64());
+        (value_bytes, ttl.sampler.fixed().unwrap_or_else(draw))
     }
 
     /// Returns the gap in ns between the latest request that `next` made and the previous request

@@ -86,10 +86,7 @@ impl Default for Workload {
 }
 
 impl Workload {
-    /// Checks that individually valid settings do not contradict each other.
-    ///
-    /// # Errors
-    /// Two settings contradict each other.
+    /// Fails if two settings, of which each is valid, contradict each other.
     pub fn check(&self) -> Result<(), WorkloadError> {
         let has_times = self.trace.as_ref().is_some_and(|trace| trace.details.is_some());
         if self.gap == Gap::Trace && !has_times {

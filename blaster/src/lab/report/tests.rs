@@ -1,4 +1,4 @@
-//! Tests of the report's texts with made-up records. `browser` tests the page's layout.
+//! Tests of the report's texts with made-up records, and of the page in a real browser, Chromium.
 //!
 //! Where: tests. Invariant: see `report`. Source: none.
 
@@ -10,6 +10,7 @@ use crate::lab::figures::PREFIX;
 use crate::lab::figures::PROFILE;
 use crate::lab::points::points;
 use crate::lab::record::{Missing, Record, Row, SCHEMA, Started};
+use crate::report::browser::{WIDTHS, assert_readable, list, probed_page};
 use crate::report::chart::Ticks;
 use std::fs;
 use std::path::PathBuf;
@@ -445,5 +446,25 @@ fn every_experiment_of_this_kvblaster_can_be_drawn() {
         assert!(sections[0].charts.len() >= wanted, "{name}");
         assert_eq!(sections[0].profile.is_some(), kinds > 0, "{name}");
         assert!(!page::page(&[], &sections).is_empty());
+    }
+}
+
+#[test]
+fn the_labs_page_runs_fits_and_can_be_read() {
+    let entries = all_kinds();
+    let sections = sections(&entries);
+    let Some(told) = probed_page(&page::page(&entries, &sections), "lab") else { return };
+    assert_eq!(told.len(), WIDTHS.len());
+    for (told, width) in told.iter().zip(WIDTHS) {
+        assert_readable(told, width);
+        let charts: usize =
+            sections.iter().map(|one| one.charts.len() + usize::from(one.profile.is_some())).sum();
+        assert_eq!(list(&told["figures"]).len(), charts, "at {width}");
+        // The copied table has a head, and a row for each claim.
+        let copied = told["copied"].as_str().unwrap();
+        let measured = sections.iter().filter(|one| !one.record.rows.is_empty());
+        let rows: usize = measured.map(|one| one.judged.len().max(1)).sum();
+        assert_eq!(copied.lines().count(), rows + 1, "{copied}");
+        assert!(copied.lines().all(|row| row.split('\t').count() == 4), "{copied}");
     }
 }

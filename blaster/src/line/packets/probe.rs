@@ -120,14 +120,9 @@ impl<'a> Probe<'a> {
     /// Chooses the queue for each port's next request. Even rounds use all queues in turn. Odd
     /// rounds use the queue through which the port's last answer arrived.
     fn assign(&mut self, round: u16, queues: usize) {
-        for (at, one) in self.candidates.iter_mut().enumerate() {
-            if one.is_found {
-                continue;
-            }
-            one.queue = match one.answer_queue.filter(|_| round % 2 == 1) {
-                Some(queue) => queue,
-                None => (at + usize::from(round / 2)) % queues,
-            };
+        for (at, one) in self.candidates.iter_mut().enumerate().filter(|(_, one)| !one.is_found) {
+            let turn = (at + usize::from(round / 2)) % queues;
+            one.queue = one.answer_queue.filter(|_| round % 2 == 1).unwrap_or(turn);
         }
     }
 

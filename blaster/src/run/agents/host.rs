@@ -42,10 +42,8 @@ pub struct HostFlags {
     receive_cpus: std::vec::Vec<usize>,
 }
 
-/// Executes a controller's orders until there are no more.
-///
-/// # Errors
-/// A thread cannot be started, or the controller no longer reads the agent's messages.
+/// Executes a controller's orders until there are no more. Fails if a thread cannot be started, or
+/// the controller no longer reads the agent's messages.
 pub fn run(flags: &HostFlags) -> Result<(), String> {
     let (to, messages) = mpsc::sync_channel(MESSAGES_MAX);
     let (sender, orders) = mpsc::sync_channel(0);

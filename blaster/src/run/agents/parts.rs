@@ -7,9 +7,9 @@
 use crate::measure::process::ProcessUse;
 use crate::measure::schedule::MergedTally;
 use crate::measure::verdict::Remark;
-use crate::measure::watch::{Usage, add_uses};
+use crate::measure::watch::Usage;
 use crate::measure::{Interval, Tally};
-use crate::result::agent::AgentPart;
+use crate::result::AgentPart;
 
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -84,7 +84,7 @@ impl Parts {
             return;
         };
         let clients: Option<Vec<ProcessUse>> = parts().map(|part| part.usage.client).collect();
-        let sum = |all: Vec<_>| all.into_iter().reduce(|one, two| add_uses(&one, &two));
+        let sum = |all: Vec<ProcessUse>| all.into_iter().reduce(|one, two| one.plus(&two));
         usage.client = clients.and_then(sum);
         // Server CPU time is added once per host, because its agents measure the same servers.
         let mut hosts: Vec<&str> = usage.server.iter().map(|_| self.here.as_str()).collect();
@@ -97,7 +97,7 @@ impl Parts {
                 usage.machine.clone_from(&theirs.machine);
             }
             hosts.push(host);
-            usage.server = Some(usage.server.map_or(server, |sum| add_uses(&sum, &server)));
+            usage.server = Some(usage.server.map_or(server, |sum| sum.plus(&server)));
         }
         for (_, tally, Part { agent, busiest, usage, .. }) in here {
             let one = Interval::new(MergedTally { tally, busiest }, from_s, seconds, usage);

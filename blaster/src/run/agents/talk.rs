@@ -189,10 +189,7 @@ pub(crate) fn excerpt(line: &[u8]) -> String {
 pub(crate) fn harmless(text: &str, chars_max: usize) -> String {
     let mut out = String::new();
     for one in text.trim().chars().take(chars_max) {
-        match one.is_control() {
-            true => out.extend(one.escape_default()),
-            false => out.push(one),
-        }
+        if one.is_control() { out.extend(one.escape_default()) } else { out.push(one) }
     }
     out
 }

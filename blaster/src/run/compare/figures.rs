@@ -238,7 +238,6 @@ fn row(figure: &Figure, series: &[Series], cpus: &[usize]) -> Row {
 
 /// Compares two servers. Each pair has the first and the second server's figure in one round.
 /// `None` if no pair has a finite ratio or difference.
-#[must_use]
 pub fn found(pairs: &[(f64, f64)], kind: Kind) -> Option<Against> {
     let is_share = kind == Kind::Share;
     let sample = |(one, two): &(f64, f64)| if is_share { two - one } else { two / one };

@@ -17,7 +17,6 @@ const NAMES: usize = 24;
 const COLUMN: usize = 14;
 
 /// Returns the whole report.
-#[must_use]
 pub fn text(plan: &Plan, done: &Comparison) -> String {
     let mut out = String::new();
     let letters: Vec<String> =

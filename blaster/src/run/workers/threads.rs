@@ -189,11 +189,8 @@ impl WorkerGroup for Threads {
         self.stop();
         let mut why = None;
         for thread in self.threads.drain(..) {
-            let failed = match thread.join() {
-                Ok(ended) => ended.err(),
-                Err(_) => Some(DriveError::Plan("a thread that sends requests panicked")),
-            };
-            why = why.or(failed);
+            let panicked = |_| Err(DriveError::Plan("a thread that sends requests panicked"));
+            why = why.or(thread.join().unwrap_or_else(panicked).err());
         }
         (self.tallies.try_iter().map(handed).collect(), why.map(RunError::failed))
     }
