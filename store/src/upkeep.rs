@@ -32,11 +32,7 @@ impl Column {
     /// Does a bounded slice of background work. Returns true if there is more to do now.
     #[inline]
     pub fn maintain(&mut self) -> bool {
-        let view = self.handle.view();
-        let segments = &view.memory().segments;
-        // `changes` comes first: a change that this look overlooks alters the number of the next.
-        let (changes, now) = (view.log.changes(), self.handle.now);
-        let look = Look { changes, free: segments.free(), limbo: segments.limbo(), now };
+        let look = self.look();
         self.looks = self.vain_look != Some(look);
         // Beside other columns, work may arise between the comparison and this check.
         let is_alone = self.handle.shared.config.columns <= 1;
@@ -52,10 +48,21 @@ impl Column {
         self.looks
     }
 
+    #[inline(always)]
+    fn look(&self) -> Look {
+        let view = self.handle.view();
+        let segments = &view.memory().segments;
+        // `changes` comes first: a change that this look overlooks alters the number of the next.
+        let (changes, now) = (view.log.changes(), self.handle.now);
+        Look { changes, free: segments.free(), limbo: segments.limbo(), now }
+    }
+
     #[inline(never)]
     fn look_for_work(&mut self, look: Look) -> bool {
         let goes_on = self.work_slice();
-        self.vain_look = (!goes_on && !self.is_due()).then_some(look);
+        // If the slice itself has changed the numbers, they may come back later with work to do.
+        let is_vain = !goes_on && !self.is_due() && self.look() == look;
+        self.vain_look = is_vain.then_some(look);
         goes_on
     }
 
