@@ -164,8 +164,11 @@ impl<'r> View<'r> {
     /// Reports to the index how the number of linked items has changed since the last report.
     pub(crate) fn report_items(self) {
         if self.handle.items.get() != 0 {
-            self.shared.index.count(self.handle.items.take());
-            self.shared.log.note_change();
+            let index = &self.shared.index;
+            index.count(self.handle.items.take());
+            if index.wants_to_grow() || index.wants_to_shrink() {
+                self.shared.log.note_change();
+            }
         }
     }
 
