@@ -1,5 +1,6 @@
 //! The memory of a store: the region of segments, the frames of large values, the arena for values
-//! and packets, and quiescence, which tells when memory may be reused.
+//! and packets, and quiescence, which tells when memory may be reused. Also atomics, counters and
+//! short texts, which all other crates of the server share.
 //!
 //! Where: used by the store, which decides where items are placed.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
