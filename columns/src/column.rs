@@ -212,7 +212,10 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
             if self.listeners_ready != 0 {
                 self.accept_ready();
             }
-            if self.migration.is_some() {
+            if let Some(migration) = &self.migration
+                && self.turn.now_ms >= migration.due_ms
+                && self.ending == Ending::Serving
+            {
                 self.migrate();
             }
             self.timers.worked(self.turn.executor.end_loop());
@@ -337,7 +340,6 @@ impl<E: Executor, W: StreamWay> Column<E, W> {
     }
 
     /// Steals datagrams from a column that receives datagrams faster than it executes them.
-    #[cold]
     fn steal(&mut self, &Victim { column, socket, at_once, is_near }: &Victim) {
         let taken = self.datapaths.steal((column, socket), at_once, &mut self.turn);
         self.stealing.iter_mut().for_each(|it| it.note_try(taken));

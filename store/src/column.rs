@@ -70,8 +70,8 @@ impl Column {
 
     /// Must be called before the thread blocks: the reuse of memory would wait for this column.
     pub fn offline(&mut self) {
-        if self.room.drain.is_some() {
-            self.room.park_drain(self.handle.view());
+        if let Some(drain) = self.room.drain.take() {
+            self.room.park(self.handle.view(), drain);
         }
         self.handle.offline();
     }

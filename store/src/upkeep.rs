@@ -97,14 +97,13 @@ impl Column {
         let (memory, index, now) = (view.memory(), &view.index, self.handle.now);
         let segment_bytes = memory.region.segment_bytes() as usize;
         let expires = chores.expires_unasked.load(Ordering::Relaxed); // a switch
-        self.room.is_due()
-            || memory.segments.limbo() > 0
+        // A walk that this column has not ended holds a token, which `make_room` sees.
+        chores.make_room(view.shared)
             || memory.segments.free() < view.high()
             || memory.present() != memory.allowed()
             || index.wants_to_grow()
             || index.wants_to_shrink()
             || index.has_to_spare(segment_bytes)
-            || index.is_passing()
             || (expires && view.log.calendar.may_be_due(now))
             || view.log.flush.now().is_sweeping()
             || chores.aging.is_due(now)

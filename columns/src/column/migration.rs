@@ -21,7 +21,7 @@ use net::{Waker, monotonic_ns};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::balance::{Balance, Connection as Cost, LOAD_MAX, Loads, Move, Verdict};
-use super::{Column, Ending, Spin};
+use super::{Column, Spin};
 use crate::connection::Connection;
 use crate::executor::Executor;
 use crate::limits::{MIGRATION_PERIOD_MS, MIGRATIONS_MAX};
@@ -46,7 +46,7 @@ pub struct Migration<E: Executor, S> {
     /// True if in each loop every connection that had a turn moves to the next column (for tests).
     at_each_turn: bool,
     /// When `migrate` next has work, by `TurnState::now_ms`; 0 if it has work in each loop.
-    due_ms: u64,
+    pub(super) due_ms: u64,
     period_ends_ms: u64,
     meter: Meter,
     /// Connections that will move as soon as they are between requests, sorted by destination.
@@ -99,18 +99,8 @@ fn is_asked_for_at_each_turn() -> bool {
 
 impl<E: Executor, W: StreamWay> Column<E, W> {
     /// Moves the chosen connections that are free to go. Chooses anew at the end of each period.
-    #[inline]
-    pub(super) fn migrate(&mut self) {
-        if let Some(migration) = &self.migration
-            && self.turn.now_ms >= migration.due_ms
-            && self.ending == Ending::Serving
-        {
-            self.migrate_now();
-        }
-    }
-
     #[cold]
-    fn migrate_now(&mut self) {
+    pub(super) fn migrate(&mut self) {
         let Some(migration) = &mut self.migration else { return };
         let now_ms = self.turn.now_ms;
         if migration.at_each_turn {

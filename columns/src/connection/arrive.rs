@@ -36,8 +36,8 @@ impl<E: Executor, S: Stream> Connection<E, S> {
         }));
     }
 
-    /// Moves `input` into the arriving value, and executes the command when the value and its line
-    /// end are complete. Returns the state of the value, and how many bytes of `input` were used.
+    /// Moves `input` into the arriving value, and executes the command when the value and its tail
+    /// are complete. Returns the state of the value, and how many bytes of `input` were used.
     pub(super) fn arrive(
         &mut self,
         turn: &mut TurnState<E>,

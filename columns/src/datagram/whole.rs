@@ -30,17 +30,17 @@ pub struct WholeRequest {
 pub(super) struct Value {
     pub(super) draft: Draft,
     /// The bytes that followed the value.
-    pub(super) tail: Tail,
+    pub(super) tail: TailBytes,
 }
 
 /// The bytes that follow a value.
-type Tail = ArrayVec<u8, TAIL_BYTES_MAX>;
+type TailBytes = ArrayVec<u8, TAIL_BYTES_MAX>;
 
 /// The parts of a request that stores a value and ends with this value's tail.
 struct Parts {
     header_bytes: usize,
     value_bytes: u32,
-    tail: Tail,
+    tail: TailBytes,
 }
 
 impl WholeRequest {
@@ -115,7 +115,7 @@ fn stored_parts<'p>(
 ) -> Option<Parts> {
     let step = Session::of_message(speak, first).next(first);
     let Step::Body { request, header_bytes, value_bytes, tail: kind } = step else { return None };
-    let (mut tail, mut skipped) = (Tail::new(), header_bytes + value_bytes as usize);
+    let (mut tail, mut skipped) = (TailBytes::new(), header_bytes + value_bytes as usize);
     for piece in pieces {
         let (_, end) = piece.split_at(skipped.min(piece.len()));
         tail.try_extend_from_slice(end).ok()?;

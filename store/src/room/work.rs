@@ -165,16 +165,8 @@ impl Room {
         }
     }
 
-    /// True if a walk may be continued or begun.
-    pub(crate) fn is_due(&self) -> bool {
-        // Relaxed: a hint. While no token is taken, no walk is parked.
-        let is_parked = || self.chores.tokens.load(Ordering::Relaxed) != 0;
-        self.drain.is_some() || is_parked() || !self.chores.harvest.is_empty()
-    }
-
-    /// Leaves the column's walk and its token to other columns. Called before the column sleeps.
-    pub(crate) fn park_drain(&mut self, view: View<'_>) {
-        let Some(drain) = self.drain.take() else { return };
+    /// Leaves a walk and its token to other columns. Called before the column sleeps.
+    pub(crate) fn park(&self, view: View<'_>, drain: Drain) {
         match self.chores.parked.try_lock() {
             Ok(mut parked) => {
                 parked.push(drain);
