@@ -12,7 +12,7 @@ use protocol::{Request, Session, Step};
 use store::PrefetchedHash;
 
 use crate::budget::{Budget, StopReason};
-use crate::executor::{Executor, NextStep};
+use crate::executor::Executor;
 use crate::limits::REQUESTS_AHEAD;
 use crate::turn::TurnState;
 
@@ -212,11 +212,9 @@ fn execute_part<E: Executor>(
             return Some((StopReason::Enough, executed));
         }
         budget.spend(&ahead.request);
-        match executor.execute(&ahead.request, ahead.hash, out) {
-            NextStep::Continue | NextStep::Flush => {}
-            NextStep::Close => return Some((StopReason::Close, executed)),
-            NextStep::Wait => return Some((StopReason::Wait, executed)),
-            NextStep::Errand => return Some((StopReason::Enough, executed + 1)),
+        let step = executor.execute(&ahead.request, ahead.hash, out);
+        if let Some((stopped, is_used)) = StopReason::after(step) {
+            return Some((stopped, executed + usize::from(is_used)));
         }
     }
     None

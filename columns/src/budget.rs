@@ -8,6 +8,7 @@
 use memory::plant::{Fault, is};
 use protocol::Request;
 
+use crate::executor::NextStep;
 use crate::limits::{
     KEY_COST_BYTES, KEYS_TURN_MAX, MESSAGE_REQUESTS_MAX, OUT_BYTES_MAX, PINNED_BYTES_TURN_MAX,
     PINS_MAX, REQUEST_COST_BYTES, STATS_REQUESTS,
@@ -39,6 +40,20 @@ pub enum StopReason {
     Body,
     /// The next request must wait for room in the store, and is executed again a little later.
     Wait,
+}
+
+impl StopReason {
+    /// Returns the reason to stop after a request whose execution returned `step`, and true if the
+    /// request's bytes are used. `None` if execution goes on.
+    #[inline(always)]
+    pub(crate) fn after(step: NextStep) -> Option<(StopReason, bool)> {
+        match step {
+            NextStep::Continue | NextStep::Flush => None,
+            NextStep::Close => Some((StopReason::Close, false)),
+            NextStep::Wait => Some((StopReason::Wait, false)),
+            NextStep::Errand => Some((StopReason::Enough, true)),
+        }
+    }
 }
 
 impl Budget {

@@ -9,7 +9,7 @@ use protocol::{Request, Session, Step};
 
 use crate::batch::{self, End, Input, Inputs};
 use crate::budget::{Budget, StopReason};
-use crate::executor::{Executor, NextStep};
+use crate::executor::Executor;
 use crate::turn::TurnState;
 
 /// If `input` is exactly one request, the most frequent case, executes it without reading ahead.
@@ -22,7 +22,7 @@ pub fn run_only<E: Executor>(
 ) -> Option<(StopReason, usize)> {
     let TurnState { executor, out, .. } = turn;
     // The request is matched here: passed on whole, it would be written to memory first.
-    let after = match session.single_request(input) {
+    let step = match session.single_request(input) {
         Some(Request::Get(request)) => executor.execute_get(&request, out),
         Some(Request::Meta(request)) => executor.execute_meta_get(&request, out),
         Some(other) => executor.execute(&other, None, out),
@@ -33,12 +33,8 @@ pub fn run_only<E: Executor>(
             _ => return None,
         },
     };
-    Some(match after {
-        NextStep::Continue | NextStep::Flush => (StopReason::Hungry, input.len()),
-        NextStep::Close => (StopReason::Close, 0),
-        NextStep::Wait => (StopReason::Wait, 0),
-        NextStep::Errand => (StopReason::Enough, input.len()),
-    })
+    let (stopped, is_used) = StopReason::after(step).unwrap_or((StopReason::Hungry, true));
+    Some((stopped, if is_used { input.len() } else { 0 }))
 }
 
 /// Executes the requests in `bytes` from byte `at` on. Returns why and at which byte it stopped.

@@ -1,6 +1,6 @@
 //! The memory of a store: the region of segments, the frames of large values, the arena for values
-//! and packets, and quiescence, which tells when memory may be reused. Also atomics, counters and
-//! short texts, which all other crates of the server share.
+//! and packets, and quiescence, which tells when memory may be reused. Also atomics, counters,
+//! short texts and storage verbs, which other crates of the server share.
 //!
 //! Where: used by the store, which decides where items are placed.
 //! Invariant: memory has one owner at a time, and is reused only when nobody can still read it.
@@ -21,6 +21,7 @@ pub mod segments;
 pub mod short;
 pub mod sync;
 mod vacant;
+pub mod verb;
 pub mod words;
 
 /// Prefetches the cache line that contains address `at`, which need not be mapped.

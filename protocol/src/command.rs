@@ -5,6 +5,8 @@
 //! arm in the server's executor, and a transcript. The most frequent commands come first.
 //! Source: memcached 1.6.45 `process_request`, `text_cmd_entries`.
 
+use memory::verb::Verb;
+
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command {
@@ -34,7 +36,7 @@ pub enum Shape {
         cas: bool,
     },
     /// A key, numbers and a value.
-    Store(StoreVerb),
+    Store(Verb),
     /// A key.
     Delete,
     /// A key and a number.
@@ -62,32 +64,6 @@ pub enum Shape {
     Verbosity,
     /// Any number of words.
     Operator(Operator),
-}
-
-/// A storage command. The store has the type `store::Verb` instead: it has two more verbs, which
-/// only `ms` uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreVerb {
-    /// `set`.
-    Set,
-    /// `add`.
-    Add,
-    /// `replace`.
-    Replace,
-    /// `cas`.
-    Cas,
-    /// `append`.
-    Append,
-    /// `prepend`.
-    Prepend,
-}
-
-impl StoreVerb {
-    /// True if the command extends an existing value, and so ignores client flags and exptime.
-    #[must_use]
-    pub fn is_extension(self) -> bool {
-        matches!(self, StoreVerb::Append | StoreVerb::Prepend)
-    }
 }
 
 /// A meta command.
@@ -171,7 +147,7 @@ pub const COMMANDS: [Command; 32] = [
     row("get", Shape::Get { cas: false }, "key*", &["get{ k#*8000}", "get{ b*3000}"]),
     row(
         "set",
-        Shape::Store(StoreVerb::Set),
+        Shape::Store(Verb::Set),
         "key flags exptime bytes [noreply]",
         &["set {k*250} 4294967295 1 60000\r\n{v*60000}"],
     ),
@@ -202,31 +178,31 @@ pub const COMMANDS: [Command; 32] = [
     row("me", Shape::Meta(MetaVerb::Debug), "key flags*", &["me b"]),
     row(
         "add",
-        Shape::Store(StoreVerb::Add),
+        Shape::Store(Verb::Add),
         "key flags exptime bytes [noreply]",
         &["add {k*250} 4294967295 1 60000\r\n{v*60000}"],
     ),
     row(
         "cas",
-        Shape::Store(StoreVerb::Cas),
+        Shape::Store(Verb::Cas),
         "key flags exptime bytes cas [noreply]",
         &["cas {k*250} 4294967295 1 60000 18446744073709551615\r\n{v*60000}"],
     ),
     row(
         "replace",
-        Shape::Store(StoreVerb::Replace),
+        Shape::Store(Verb::Replace),
         "key flags exptime bytes [noreply]",
         &["replace b 4294967295 0 60000\r\n{v*60000}"],
     ),
     row(
         "append",
-        Shape::Store(StoreVerb::Append),
+        Shape::Store(Verb::Append),
         "key flags exptime bytes [noreply]",
         &["append v 0 0 1\r\nx"],
     ),
     row(
         "prepend",
-        Shape::Store(StoreVerb::Prepend),
+        Shape::Store(Verb::Prepend),
         "key flags exptime bytes [noreply]",
         &["prepend v 0 0 1\r\nx"],
     ),

@@ -29,8 +29,9 @@ pub mod text;
 pub mod udp;
 
 pub use binary::Tag;
-pub use command::{COMMANDS, Command, MetaVerb, Shape, StoreVerb};
+pub use command::{COMMANDS, Command, MetaVerb, Shape};
 pub use form::{Answer, Form, GetForm};
+pub use memory::verb::Verb;
 pub use outcome::{Outcome, Refusal};
 pub use reply::Reply;
 pub use request::{

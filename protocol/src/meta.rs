@@ -9,10 +9,11 @@ pub mod write;
 
 use crate::KEY_BYTES_MAX;
 use crate::base64::{self, DecodedKey};
-use crate::command::{MetaVerb, StoreVerb};
+use crate::command::MetaVerb;
 use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{LineTokens, Meta};
+use memory::verb::Verb;
 
 /// Maximum number of tokens of a line, including the command and the key.
 const TOKENS_MAX: usize = 20;
@@ -105,19 +106,20 @@ impl Flags {
         place.as_ref().map_or(meta.key, DecodedKey::key)
     }
 
-    /// Returns the verb of `ms`: flag `M` selects it, and `C` turns a set or a replace into a cas.
+    /// Returns the verb of `ms`: flag `M` selects it, `C` turns a set or a replace into a cas, and
+    /// with `N` append and prepend also store a value that extends none.
     /// Fails if the letter of `M` names no mode of `ms`.
-    pub fn store_verb(&self) -> Result<StoreVerb, Refusal> {
-        let verb = match self.mode {
-            None | Some(b'S') => StoreVerb::Set,
-            Some(b'E') => StoreVerb::Add,
-            Some(b'R') => StoreVerb::Replace,
-            Some(b'A') => StoreVerb::Append,
-            Some(b'P') => StoreVerb::Prepend,
-            Some(_) => return Err(Refusal::ModeSet),
-        };
-        let is_cas = self.cas.is_some() && matches!(verb, StoreVerb::Set | StoreVerb::Replace);
-        Ok(if is_cas { StoreVerb::Cas } else { verb })
+    pub fn store_verb(&self) -> Result<Verb, Refusal> {
+        let (is_cas, vivifies) = (self.cas.is_some(), self.vivify.is_some());
+        match self.mode.unwrap_or(b'S') {
+            b'S' | b'R' if is_cas => Ok(Verb::Cas),
+            b'S' => Ok(Verb::Set),
+            b'E' => Ok(Verb::Add),
+            b'R' => Ok(Verb::Replace),
+            b'A' => Ok(if vivifies { Verb::AppendVivify } else { Verb::Append }),
+            b'P' => Ok(if vivifies { Verb::PrependVivify } else { Verb::Prepend }),
+            _ => Err(Refusal::ModeSet),
+        }
     }
 
     /// True if `ma` adds, false if it subtracts; fails if flag `M` names no mode of `ma`.
@@ -336,11 +338,11 @@ mod tests {
     #[test]
     fn a_mode_is_a_verb_of_its_command() {
         let stores = |text: &[u8]| parse(MetaVerb::Set, text).unwrap().store_verb();
-        assert_eq!(stores(b""), Ok(StoreVerb::Set));
-        assert_eq!(stores(b"C1"), Ok(StoreVerb::Cas));
-        assert_eq!(stores(b"ME C1"), Ok(StoreVerb::Add));
-        assert_eq!(stores(b"C1 MReplace"), Ok(StoreVerb::Cas));
-        assert_eq!(stores(b"MP N0"), Ok(StoreVerb::Prepend));
+        assert_eq!(stores(b""), Ok(Verb::Set));
+        assert_eq!(stores(b"C1"), Ok(Verb::Cas));
+        assert_eq!(stores(b"ME C1"), Ok(Verb::Add));
+        assert_eq!(stores(b"C1 MReplace"), Ok(Verb::Cas));
+        assert_eq!(stores(b"MP N0"), Ok(Verb::Prepend));
         assert_eq!(stores(b"MI"), Err(Refusal::ModeSet));
         let counts = |text: &[u8]| parse(MetaVerb::Arithmetic, text).unwrap().counts_up();
         assert_eq!([counts(b""), counts(b"M+"), counts(b"M-")], [Ok(true), Ok(true), Ok(false)]);

@@ -7,9 +7,10 @@
 //! Source: memcached's `protocol.txt`; `proto_text.c`, `proto_parser.c`, `proto_bin.c` (1.6.45).
 
 use crate::binary::Tag;
-use crate::command::{MetaVerb, Operator, StoreVerb};
+use crate::command::{MetaVerb, Operator};
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
+use memory::verb::Verb;
 
 /// Longest key (memcached's `KEY_MAX_LENGTH`).
 pub const KEY_BYTES_MAX: usize = 250;
@@ -161,7 +162,7 @@ pub struct Get<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store<'a> {
     /// The verb.
-    pub verb: StoreVerb,
+    pub verb: Verb,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],
     /// The client flags: 32 bits that the server stores and does not interpret.

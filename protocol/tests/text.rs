@@ -13,7 +13,7 @@ use protocol::reply::Decoded;
 use protocol::text::head::HEAD_BYTES_MAX;
 use protocol::{
     Delete, Delta, Form, Get, GetForm, LINE_BYTES_MAX, LineTokens, Meta, MetaVerb, ProtocolMode,
-    Refusal, Reply, Request, Session, Step, Store, StoreVerb, Tail,
+    Refusal, Reply, Request, Session, Step, Store, Tail, Verb,
 };
 use stream::feed;
 
@@ -59,10 +59,10 @@ proptest! {
         which in 0..6usize,
     ) {
         let verb = [
-            StoreVerb::Set, StoreVerb::Add, StoreVerb::Replace,
-            StoreVerb::Append, StoreVerb::Prepend, StoreVerb::Cas,
+            Verb::Set, Verb::Add, Verb::Replace,
+            Verb::Append, Verb::Prepend, Verb::Cas,
         ][which];
-        let cas = if verb == StoreVerb::Cas { cas } else { 0 };
+        let cas = if verb == Verb::Cas { cas } else { 0 };
         read_back(&Request::Store(Store {
             verb,
             key: &key,

@@ -29,7 +29,6 @@ use crate::start::settings::MEMCACHED_VERSION;
 use crate::stats;
 pub use context::Context;
 pub(crate) use context::STEP_BYTES;
-use put::ArrivedValue;
 
 /// The highest level of `verbosity`; a higher number has the same effect.
 const VERBOSITY_MAX: u32 = 2;
@@ -110,8 +109,7 @@ fn execute_store(
     out: &mut Out,
 ) -> NextStep {
     out.settle(Some(&context.store));
-    let value = ArrivedValue::here(request.value);
-    put::store(context, request, hash, value, out)
+    put::store(context, request, hash, Body::Bytes(request.value), out)
 }
 
 #[inline(never)]
@@ -119,10 +117,7 @@ fn execute_meta(context: &mut Context, request: &Meta<'_>, out: &mut Out) -> Nex
     out.settle(Some(&context.store));
     match request.verb {
         MetaVerb::Get => meta::get(context, request, None, out),
-        MetaVerb::Set => {
-            let value = ArrivedValue::here(request.value);
-            put::meta_store(context, request, value, out)
-        }
+        MetaVerb::Set => put::meta_store(context, request, Body::Bytes(request.value), out),
         MetaVerb::Delete => meta::delete(context, request, out),
         MetaVerb::Arithmetic => arithmetic::execute(context, request, out),
         MetaVerb::Debug => meta::debug(context, request, out),
@@ -193,7 +188,7 @@ fn execute_rare(context: &mut Context, request: &Request<'_>, out: &mut Out) -> 
 /// # Errors
 /// The command is refused. The error is the reply, which the caller passes to `Session::swallow`.
 fn begin(context: &mut Context, request: &Request<'_>, value_bytes: u32) -> Result<(), Answer> {
-    let value_bytes = value_bytes as usize;
+    let value_bytes = value_bytes.into();
     let begun = match request {
         Request::Store(store) => {
             let begun = put::begin(context, store, value_bytes);
@@ -219,11 +214,11 @@ fn execute_with_draft(
     out.settle(Some(&context.store));
     // `header` was parsed as a storage command when it arrived, and parses the same way again.
     let Some((request, value_bytes)) = stored(header, tail) else { return NextStep::Continue };
-    let value = ArrivedValue { body: Body::Draft(draft), bytes: value_bytes as usize };
+    let body = Body::Draft(draft);
     let mark = note::looks_up(context, &request);
     let after = match &request {
-        Request::Store(request) => put::store(context, request, None, value, out),
-        Request::Meta(request) => put::meta_store(context, request, value, out),
+        Request::Store(request) => put::store(context, request, None, body, out),
+        Request::Meta(request) => put::meta_store(context, request, body, out),
         _ => NextStep::Continue,
     };
     match after {

@@ -18,27 +18,7 @@ mod put;
 use crate::column::handle::ValueRef;
 use crate::engine::draft::Draft;
 use memory::frames::Pinned;
-
-/// The condition under which a `Put` stores, and the fate of the old value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// Stores always (`set`).
-    Set,
-    /// Stores if the key does not exist (`add`); an existing item counts as used.
-    Add,
-    /// Stores if the key exists (`replace`).
-    Replace,
-    /// Stores if `Put::cas` equals the item's CAS unique (`cas`).
-    Cas,
-    /// Appends the value to the old value; flags and exptime stay (`append`).
-    Append,
-    /// Prepends the value to the old value; flags and exptime stay (`prepend`).
-    Prepend,
-    /// Like `Append`, but if the key has no item, stores the value alone (meta set, `MA` and `N`).
-    AppendVivify,
-    /// Like `Prepend`, but if the key has no item, stores the value alone (meta set, `MP` and `N`).
-    PrependVivify,
-}
+pub use memory::verb::Verb;
 
 /// The bytes to store.
 #[derive(Debug)]
@@ -53,7 +33,7 @@ pub enum Body<'a> {
 /// One storage request.
 #[derive(Debug)]
 pub struct Put<'a> {
-    /// The condition for storing.
+    /// The condition for storing, and the fate of the old value.
     pub verb: Verb,
     /// The key, 1 to 250 bytes.
     pub key: &'a [u8],

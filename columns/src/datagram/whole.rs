@@ -124,7 +124,7 @@ fn stored_parts<'p>(
     let read = kind.read(&tail);
     let is_all = matches!(read, TailRead::Whole(end) | TailRead::Wrong(end) if end == &tail[..]);
     let stores = match request {
-        Request::Store(store) => !store.verb.is_extension(),
+        Request::Store(store) => !store.verb.extends(),
         Request::Meta(_) => true,
         _ => false,
     };

@@ -5,7 +5,7 @@
 //! here, an arm in the server's executor, and a test in `server/tests/transcripts`.
 //! Source: memcached 1.6.45 `protocol_binary.h`, `dispatch_bin_command`.
 
-use crate::command::StoreVerb;
+use memory::verb::Verb;
 
 /// One row of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ pub enum Shape {
     /// Exptime (4) and a key; the answer shows the client flags.
     Touch,
     /// Client flags and exptime (8), a key and a value.
-    Store(StoreVerb),
+    Store(Verb),
     /// A key and a value: append, prepend.
-    Extend(StoreVerb),
+    Extend(Verb),
     /// A key.
     Delete,
     /// Delta, initial value and exptime (20), and a key.
@@ -79,9 +79,9 @@ pub(crate) const GETKQ: u8 = 0x0d;
 /// All binary commands, in the order of their codes.
 pub const OPCODES: [Opcode; 35] = [
     loud(GET, "get", Shape::Get { key: false }),
-    loud(0x01, "set", Shape::Store(StoreVerb::Set)),
-    loud(0x02, "add", Shape::Store(StoreVerb::Add)),
-    loud(0x03, "replace", Shape::Store(StoreVerb::Replace)),
+    loud(0x01, "set", Shape::Store(Verb::Set)),
+    loud(0x02, "add", Shape::Store(Verb::Add)),
+    loud(0x03, "replace", Shape::Store(Verb::Replace)),
     loud(0x04, "delete", Shape::Delete),
     loud(0x05, "increment", Shape::Delta { incr: true }),
     loud(0x06, "decrement", Shape::Delta { incr: false }),
@@ -92,19 +92,19 @@ pub const OPCODES: [Opcode; 35] = [
     loud(0x0b, "version", Shape::Version),
     loud(GETK, "getk", Shape::Get { key: true }),
     quiet(GETKQ, "getkq", Shape::Get { key: true }),
-    loud(0x0e, "append", Shape::Extend(StoreVerb::Append)),
-    loud(0x0f, "prepend", Shape::Extend(StoreVerb::Prepend)),
+    loud(0x0e, "append", Shape::Extend(Verb::Append)),
+    loud(0x0f, "prepend", Shape::Extend(Verb::Prepend)),
     loud(0x10, "stat", Shape::Stat),
-    quiet(0x11, "setq", Shape::Store(StoreVerb::Set)),
-    quiet(0x12, "addq", Shape::Store(StoreVerb::Add)),
-    quiet(0x13, "replaceq", Shape::Store(StoreVerb::Replace)),
+    quiet(0x11, "setq", Shape::Store(Verb::Set)),
+    quiet(0x12, "addq", Shape::Store(Verb::Add)),
+    quiet(0x13, "replaceq", Shape::Store(Verb::Replace)),
     quiet(0x14, "deleteq", Shape::Delete),
     quiet(0x15, "incrementq", Shape::Delta { incr: true }),
     quiet(0x16, "decrementq", Shape::Delta { incr: false }),
     quiet(0x17, "quitq", Shape::Quit),
     quiet(0x18, "flushq", Shape::Flush),
-    quiet(0x19, "appendq", Shape::Extend(StoreVerb::Append)),
-    quiet(0x1a, "prependq", Shape::Extend(StoreVerb::Prepend)),
+    quiet(0x19, "appendq", Shape::Extend(Verb::Append)),
+    quiet(0x1a, "prependq", Shape::Extend(Verb::Prepend)),
     loud(0x1c, "touch", Shape::Touch),
     loud(0x1d, "gat", Shape::GetAndTouch { key: false }),
     quiet(0x1e, "gatq", Shape::GetAndTouch { key: false }),

@@ -8,11 +8,11 @@
 use super::opcode::{self, Shape};
 use super::{BODY_BYTES_MAX, EXPTIME_NO_CREATE, HEADER_BYTES, Header, MAGIC_REQUEST, Tag};
 use crate::KEY_BYTES_MAX;
-use crate::command::StoreVerb;
 use crate::form::{Answer, Form, GetForm};
 use crate::outcome::Refusal;
 use crate::request::{Args, Delete, Delta, Get, Initial, LineTokens, Request, Stats, Store};
 use crate::step::{Step, Tail, with_value};
+use memory::verb::Verb;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedFrame<'a> {
@@ -140,14 +140,14 @@ fn unknown<'a>(head: &Head<'_>, value_bytes: u32) -> ParsedFrame<'a> {
     ParsedFrame::Swallow(head.bytes, value_bytes, unknown)
 }
 
-fn store<'a>(head: &Head<'a>, verb: StoreVerb) -> Option<ParsedFrame<'a>> {
+fn store<'a>(head: &Head<'a>, verb: Verb) -> Option<ParsedFrame<'a>> {
     let (client_flags, exptime) = head.extras.split_at_checked(4)?;
     let (client_flags, exptime) = (number(client_flags)?, number(exptime)?);
     let store = Store { client_flags, exptime: seconds(exptime), ..bare(head, verb) };
     Some(head.with_value(store))
 }
 
-fn bare<'a>(head: &Head<'a>, verb: StoreVerb) -> Store<'a> {
+fn bare<'a>(head: &Head<'a>, verb: Verb) -> Store<'a> {
     Store {
         verb,
         key: head.key,

@@ -10,10 +10,10 @@ use std::io::Write;
 
 use super::opcode::{self, Shape};
 use super::{HEADER_BYTES, Header, MAGIC_REPLY, Tag};
-use crate::command::StoreVerb;
 use crate::outcome::{Outcome, Refusal};
 use crate::show::{FoundItem, Show};
 use memory::short::{ShortText, Surround};
+use memory::verb::Verb;
 
 const FLAGS_BYTES: u8 = 4;
 
@@ -82,8 +82,8 @@ pub(crate) fn say(out: &mut Vec<u8>, tag: Tag, outcome: Outcome) {
 fn refuse(out: &mut Vec<u8>, tag: Tag, refusal: Refusal) {
     let shape = opcode::find(tag.opcode).map(|opcode| opcode.shape);
     let (status, words) = status(match (refusal, shape) {
-        (Refusal::NotStored, Some(Shape::Store(StoreVerb::Add))) => Refusal::Exists,
-        (Refusal::NotStored, Some(Shape::Store(StoreVerb::Replace))) => Refusal::NotFound,
+        (Refusal::NotStored, Some(Shape::Store(Verb::Add))) => Refusal::Exists,
+        (Refusal::NotStored, Some(Shape::Store(Verb::Replace))) => Refusal::NotFound,
         (refusal, _) => refusal,
     });
     frame(out, Header { status, ..header(tag) }, &[words.as_bytes()]);

@@ -4,11 +4,12 @@
 //! Invariant: a `Session` reads the same request from the short line as from the client's line.
 //! Source: memcached's `protocol.txt`.
 
-use crate::command::{COMMANDS, MetaVerb, Shape, StoreVerb};
+use crate::command::{COMMANDS, MetaVerb, Shape};
 use crate::digits::number;
 use crate::form::Form;
 use crate::meta::OPAQUE_BYTES_MAX;
 use crate::request::{Meta, Request, Store};
+use memory::verb::Verb;
 
 /// Longest line that `short_head` writes for a text request.
 pub const HEAD_BYTES_MAX: usize = 1 << 10;
@@ -36,7 +37,7 @@ fn store_head(store: &Store<'_>, value_bytes: u32, out: &mut Vec<u8>) {
         out.push(b' ');
         number(out, part);
     }
-    if store.verb == StoreVerb::Cas {
+    if store.verb == Verb::Cas {
         out.push(b' ');
         number(out, store.cas);
     }

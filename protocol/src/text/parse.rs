@@ -7,11 +7,12 @@
 
 use super::tokens::{Tokens, content_end};
 use crate::KEY_BYTES_MAX;
-use crate::command::{self, MetaVerb, Operator, Shape, StoreVerb};
+use crate::command::{self, MetaVerb, Operator, Shape};
 use crate::form::{Answer, Form};
 use crate::number;
 use crate::outcome::Refusal;
 use crate::request::{Args, Delete, Delta, Meta, Request, Stats, Store};
+use memory::verb::Verb;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ParsedLine<'a> {
@@ -147,7 +148,7 @@ fn value_bytes(token: Option<&[u8]>) -> Option<u32> {
     u32::try_from(bytes).ok().filter(|_| bytes <= i32::MAX - 2)
 }
 
-fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> ParsedLine<'a> {
+fn store<'a>(tokens: &Tokens<'a>, verb: Verb) -> ParsedLine<'a> {
     let (Some(key), Some(value_bytes)) = (tokens.get(1), value_bytes(tokens.get(4))) else {
         return refused(Refusal::BadFormat);
     };
@@ -156,7 +157,7 @@ fn store<'a>(tokens: &Tokens<'a>, verb: StoreVerb) -> ParsedLine<'a> {
     let client_flags = tokens.text_from(2).and_then(number::loose_u32);
     let exptime = tokens.text_from(3).and_then(number::loose_i32);
     let cas = match verb {
-        StoreVerb::Cas => tokens.get(5).and_then(number::strict_u64),
+        Verb::Cas => tokens.get(5).and_then(number::strict_u64),
         _ => Some(0),
     };
     let (Some(client_flags), Some(exptime), Some(cas)) = (client_flags, exptime, cas) else {

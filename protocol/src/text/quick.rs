@@ -7,10 +7,11 @@
 
 use super::{COMMAND_BYTES_MAX, scan};
 use crate::KEY_BYTES_MAX;
-use crate::command::{MetaVerb, StoreVerb};
+use crate::command::MetaVerb;
 use crate::form::{Form, GetForm};
 use crate::request::{Delete, Delta, Get, LineTokens, Meta, Request, Store};
 use crate::step::{Step, Tail, with_value};
+use memory::verb::Verb;
 
 /// Maximum number of digits of a number that the short cuts read; nine digits fit into 32 bits.
 const DIGITS_MAX: usize = 9;
@@ -181,7 +182,7 @@ fn set_line(rest: &[u8]) -> Option<(Store<'_>, u32, &[u8])> {
     let (value_bytes, rest) = number(rest)?;
     let (noreply, rest) = line_end(rest)?;
     let store = Store {
-        verb: StoreVerb::Set,
+        verb: Verb::Set,
         key,
         client_flags,
         exptime: exptime.into(),

@@ -12,7 +12,7 @@ use protocol::binary::{EXPTIME_NO_CREATE, Header, MAGIC_REQUEST};
 use protocol::command::Operator;
 use protocol::{
     COMMANDS, Delete, Delta, Form, Get, GetForm, LineTokens, Meta, MetaVerb, Reply, Request, Shape,
-    Stats, Store, StoreVerb, Tag,
+    Stats, Store, Tag, Verb,
 };
 
 /// The lowest exptime that is a Unix time.
@@ -29,7 +29,7 @@ pub(crate) fn request(request: &Request<'_>, out: &mut Vec<u8>) {
         }
         Request::Store(Store { verb, key, client_flags, exptime, cas, form, value, .. }) => {
             let mut numbers = vec![client_flags.into(), exptime.into(), value.len() as i128];
-            numbers.extend((verb == StoreVerb::Cas).then_some(i128::from(cas)));
+            numbers.extend((verb == Verb::Cas).then_some(i128::from(cas)));
             line(Shape::Store(verb), &[key], &numbers, form, out);
             block(value, out);
         }
@@ -118,7 +118,7 @@ fn frame(request: &Request<'_>, tag: Tag, out: &mut Vec<u8>) {
         }
         Request::Store(store) => {
             (key, value, cas) = (store.key, store.value, store.cas);
-            if !store.verb.is_extension() {
+            if !store.verb.extends() {
                 extras.extend(store.client_flags.to_be_bytes());
                 extras.extend(seconds(store.exptime));
             }

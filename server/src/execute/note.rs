@@ -170,7 +170,7 @@ fn looked_up(context: &mut Context, key: &[u8]) {
 #[inline]
 pub(super) fn stored(
     context: &mut Context,
-    (put, bytes): (&Put<'_>, usize),
+    (put, bytes): (&Put<'_>, u64),
     stored: Result<PutResult, StoreError>,
     counts: bool,
 ) {
@@ -183,7 +183,7 @@ pub(super) fn stored(
 #[inline(never)]
 fn note_stored(
     context: &mut Context,
-    (put, bytes): (&Put<'_>, usize),
+    (put, bytes): (&Put<'_>, u64),
     stored: Result<PutResult, StoreError>,
     counts: bool,
 ) {
@@ -212,12 +212,11 @@ fn note_stored(
     };
     // Like memcached, reports a refused value with length 0 and exptime 0, and an append with the
     // length and exptime of the whole value.
-    let (bytes, exptime) = match (stored, put.verb) {
-        (Err(_), _) => (0, 0),
-        (
-            Ok(PutResult::Stored { value_bytes, .. }),
-            Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify,
-        ) => (value_bytes, exptime(context, put.key)),
+    let (bytes, exptime) = match stored {
+        Err(_) => (0, 0),
+        Ok(PutResult::Stored { value_bytes, .. }) if put.verb.extends() => {
+            (value_bytes, exptime(context, put.key))
+        }
         _ => (u32::try_from(bytes).unwrap_or(u32::MAX), put.exptime),
     };
     let ttl = exptime.saturating_sub(context.clock.now);

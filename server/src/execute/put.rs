@@ -8,7 +8,7 @@
 
 use protocol::meta::Flags;
 use protocol::meta::write::RequestFields;
-use protocol::{Meta, Outcome, Refusal, Store, StoreVerb};
+use protocol::{Meta, Outcome, Refusal, Store};
 use store::{Body, PrefetchedHash, Put, PutResult, StoreError, Verb};
 
 use super::refused::refuse;
@@ -16,34 +16,17 @@ use super::{Context, note};
 use columns::executor::NextStep;
 use columns::out::Out;
 
-pub(super) struct ArrivedValue<'a> {
-    pub(super) body: Body<'a>,
-    pub(super) bytes: usize,
-}
-
-impl<'a> ArrivedValue<'a> {
-    #[inline]
-    pub(super) fn here(value: &'a [u8]) -> ArrivedValue<'a> {
-        ArrivedValue { body: Body::Bytes(value), bytes: value.len() }
-    }
-
-    /// True if the store admitted the value before it arrived.
-    fn is_admitted(&self) -> bool {
-        matches!(self.body, Body::Draft(_))
-    }
-}
-
 /// Checks that the store has room for the value of `request`.
 pub(super) fn begin(
     context: &mut Context,
     request: &Store<'_>,
-    value_bytes: usize,
+    value_bytes: u64,
 ) -> Result<(), Refusal> {
     let put = put_of(context, request);
-    let admitted = context.store.admit(&put, value_bytes as u64);
+    let admitted = context.store.admit(&put, value_bytes);
     admitted.map_err(|refused| {
         note::stored(context, (&put, value_bytes), Err(refused), false);
-        if request.verb == StoreVerb::Set {
+        if request.verb == Verb::Set {
             forget(context, &put, refused);
         }
         count_refused(context, refused)
@@ -63,7 +46,7 @@ fn forget(context: &mut Context, put: &Put<'_>, refused: StoreError) {
 pub(super) fn give_up(context: &mut Context, request: &Store<'_>) -> Refusal {
     let put = put_of(context, request);
     note::stored(context, (&put, 0), Err(StoreError::NoMemory), true);
-    if request.verb == StoreVerb::Set {
+    if request.verb == Verb::Set {
         context.store.delete(request.key);
     }
     count_refused(context, StoreError::NoMemory)
@@ -74,19 +57,20 @@ pub(super) fn store(
     context: &mut Context,
     request: &Store<'_>,
     hash: Option<PrefetchedHash>,
-    value: ArrivedValue<'_>,
+    body: Body<'_>,
     out: &mut Out,
 ) -> NextStep {
     if !request.terminated {
-        let refusal = refuse_chunk(context, request, &value);
+        let refusal = refuse_chunk(context, request, &body);
         note::count_for_prefix(context, request.key, |counts| counts.sets += 1);
         request.form.refuse(refusal, &mut out.buf);
         return NextStep::Continue;
     }
     let put = put_of(context, request);
     let hash = hash.unwrap_or_else(|| context.store.hashed(put.key));
-    let stored = context.store.put_hashed(&put, hash, value.body);
-    note::stored(context, (&put, value.bytes), stored, true);
+    let value_bytes = body.value_bytes();
+    let stored = context.store.put_hashed(&put, hash, body);
+    note::stored(context, (&put, value_bytes), stored, true);
     match stored {
         Ok(stored) => {
             context.counters.set_cmds.add(1);
@@ -95,7 +79,7 @@ pub(super) fn store(
         Err(refused) if context.waits(refused) => return NextStep::Wait,
         Err(refused) => {
             // A binary set with a CAS unique deletes the old item, too.
-            if request.verb == StoreVerb::Set {
+            if request.verb == Verb::Set {
                 forget(context, &put, refused);
             }
             request.form.refuse(count_refused(context, refused), &mut out.buf);
@@ -104,11 +88,12 @@ pub(super) fn store(
     NextStep::Continue
 }
 
-/// Refuses a value without a line end, with the store's reason if the store refuses it too.
+/// Refuses a value without a line end, with the store's reason if the store refuses it too. The
+/// store admitted a draft before its value arrived.
 #[cold]
-fn refuse_chunk(context: &mut Context, request: &Store<'_>, value: &ArrivedValue<'_>) -> Refusal {
-    if !value.is_admitted()
-        && let Err(refusal) = begin(context, request, value.bytes)
+fn refuse_chunk(context: &mut Context, request: &Store<'_>, body: &Body<'_>) -> Refusal {
+    if matches!(body, Body::Bytes(_))
+        && let Err(refusal) = begin(context, request, body.value_bytes())
     {
         return refusal;
     }
@@ -130,8 +115,8 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
     // uniques) the verb stays, and the given unique is ignored.
     let cas = if request.cas != 0 && context.shared.settings.cas { request.cas } else { 0 };
     let verb = match request.verb {
-        verb if cas != 0 && !verb.is_extension() => Verb::Cas,
-        verb => verb_of(verb),
+        verb if cas != 0 && !verb.extends() => Verb::Cas,
+        verb => verb,
     };
     Put {
         verb,
@@ -142,19 +127,6 @@ fn put_of<'k>(context: &Context, request: &Store<'k>) -> Put<'k> {
         cas,
         cas_in: None,
         stale: false,
-    }
-}
-
-/// Converts a verb. Both enums have the same order, so the conversion compiles to nothing.
-#[inline]
-fn verb_of(verb: StoreVerb) -> Verb {
-    match verb {
-        StoreVerb::Set => Verb::Set,
-        StoreVerb::Add => Verb::Add,
-        StoreVerb::Replace => Verb::Replace,
-        StoreVerb::Cas => Verb::Cas,
-        StoreVerb::Append => Verb::Append,
-        StoreVerb::Prepend => Verb::Prepend,
     }
 }
 
@@ -177,7 +149,7 @@ fn count_refused(context: &Context, refused: StoreError) -> Refusal {
 pub(super) fn meta_begin(
     context: &mut Context,
     request: &Meta<'_>,
-    value_bytes: usize,
+    value_bytes: u64,
 ) -> Result<(), Refusal> {
     let flags = Flags::parse(request)?;
     let mut place = None;
@@ -190,9 +162,9 @@ fn meta_admit(
     context: &mut Context,
     put: &Put<'_>,
     flags: &Flags,
-    value_bytes: usize,
+    value_bytes: u64,
 ) -> Result<(), Refusal> {
-    if let Err(refused) = context.store.admit(put, value_bytes as u64) {
+    if let Err(refused) = context.store.admit(put, value_bytes) {
         note::stored(context, (put, value_bytes), Err(refused), false);
         return Err(meta_refused(context, put, refused));
     }
@@ -224,10 +196,10 @@ fn meta_refused(context: &mut Context, put: &Put<'_>, refused: StoreError) -> Re
 pub(super) fn meta_store(
     context: &mut Context,
     request: &Meta<'_>,
-    value: ArrivedValue<'_>,
+    body: Body<'_>,
     out: &mut Out,
 ) -> NextStep {
-    match meta_stored(context, request, value, out) {
+    match meta_stored(context, request, body, out) {
         Ok(after) => after,
         Err(refusal) => refuse(request, refusal, out),
     }
@@ -236,7 +208,7 @@ pub(super) fn meta_store(
 fn meta_stored(
     context: &mut Context,
     request: &Meta<'_>,
-    value: ArrivedValue<'_>,
+    body: Body<'_>,
     out: &mut Out,
 ) -> Result<NextStep, Refusal> {
     let flags = Flags::parse(request)?;
@@ -244,14 +216,15 @@ fn meta_stored(
     let key = flags.key(request, &mut place);
     let put = meta_put_of(context, &flags, key)?;
     if !request.terminated || flags.opaque_too_long {
-        if !value.is_admitted() {
-            meta_admit(context, &put, &flags, value.bytes)?;
+        if matches!(body, Body::Bytes(_)) {
+            meta_admit(context, &put, &flags, body.value_bytes())?;
         }
         context.counters.set_cmds.add(1);
         return Err(Refusal::BadChunk);
     }
-    let stored = context.store.put(&put, value.body);
-    note::stored(context, (&put, value.bytes), stored, false);
+    let value_bytes = body.value_bytes();
+    let stored = context.store.put(&put, body);
+    note::stored(context, (&put, value_bytes), stored, false);
     let stored = match stored {
         Ok(stored) => stored,
         Err(refused) if context.waits(refused) => return Ok(NextStep::Wait),
@@ -260,7 +233,7 @@ fn meta_stored(
     context.counters.set_cmds.add(1);
     let value_bytes = match stored {
         PutResult::Stored { value_bytes, .. } => value_bytes,
-        _ => u32::try_from(value.bytes).unwrap_or(u32::MAX),
+        _ => u32::try_from(value_bytes).unwrap_or(u32::MAX),
     };
     let fields = RequestFields::new(request, &flags, key);
     fields.say(outcome_of(stored), Some(value_bytes), &mut out.buf);
@@ -268,17 +241,14 @@ fn meta_stored(
 }
 
 fn meta_put_of<'k>(context: &Context, flags: &Flags, key: &'k [u8]) -> Result<Put<'k>, Refusal> {
-    let (verb, exptime) = match (verb_of(flags.store_verb()?), flags.vivify) {
-        (Verb::Append, Some(exptime)) => (Verb::AppendVivify, exptime),
-        (Verb::Prepend, Some(exptime)) => (Verb::PrependVivify, exptime),
-        (verb, _) => (verb, flags.exptime.unwrap_or(0)),
-    };
+    let verb = flags.store_verb()?;
+    let exptime = flags.vivify.filter(|_| verb.vivifies()).or(flags.exptime);
     Ok(Put {
         verb,
         key,
         key_binary: flags.binary,
         client_flags: flags.client_flags,
-        exptime: context.clock.realtime(exptime),
+        exptime: context.clock.realtime(exptime.unwrap_or(0)),
         cas: flags.cas.filter(|_| context.shared.settings.cas).unwrap_or(0),
         // `E0` requests a unique chosen by the store; only `ms` interprets `E0` like this.
         cas_in: flags.cas_in.filter(|&cas| cas != 0),

@@ -60,7 +60,7 @@ impl Column {
         for _ in 0..ATTEMPTS_MAX {
             let Some(shape) = self.handle.view().find_live(key).map(|seen| seen.item.shape())
             else {
-                if !vivifies(put.verb) {
+                if !put.verb.vivifies() {
                     return Ok(PutResult::NotStored);
                 }
                 // If another column has added the key, `add` stores nothing: extend the added
@@ -81,7 +81,9 @@ impl Column {
             };
             match extended {
                 Ok(stored) => return Ok(stored),
-                Err(ExtendFailure::Gone) if !vivifies(put.verb) => return Ok(PutResult::NotStored),
+                Err(ExtendFailure::Gone) if !put.verb.vivifies() => {
+                    return Ok(PutResult::NotStored);
+                }
                 Err(_) => {}
             }
         }
@@ -98,7 +100,7 @@ impl Column {
             let shape = old.seen.item.shape();
             let more_bytes = u32::try_from(more.len()).unwrap_or(u32::MAX);
             let value_bytes = shape.value_bytes.saturating_add(more_bytes);
-            let value = match is_before(put.verb) {
+            let value = match put.verb.is_before() {
                 false => NewValue::Append(more),
                 true => NewValue::Prepend(more),
             };
@@ -119,7 +121,7 @@ impl Column {
             Err(answer) => return Ok(answer),
         };
         let mut pieces: Vec<&[u8]> = before.pieces().collect();
-        pieces.insert(if is_before(put.verb) { 0 } else { pieces.len() }, more);
+        pieces.insert(if put.verb.is_before() { 0 } else { pieces.len() }, more);
         let mut draft = self.draft_of_pieces(&pieces)?;
         let (value_bytes, value) = (draft.value_bytes(), draft.value());
         let stored = self.write_longer(key, put, |_, old| {
@@ -215,12 +217,4 @@ fn extended<'a>(
     }
     let (exptime, client_flags) = (item.exptime(), item.client_flags());
     Ok(NewItem { value, exptime, client_flags, cas: NewCas::of(put.cas_in), ..NewItem::default() })
-}
-
-fn vivifies(verb: Verb) -> bool {
-    matches!(verb, Verb::AppendVivify | Verb::PrependVivify)
-}
-
-fn is_before(verb: Verb) -> bool {
-    matches!(verb, Verb::Prepend | Verb::PrependVivify)
 }

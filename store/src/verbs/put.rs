@@ -27,7 +27,9 @@ const COUNTED_CAS_BYTES: u64 = 8;
 const OVERHEAD_BYTES: u32 = 20;
 
 impl Body<'_> {
-    fn bytes(&self) -> u64 {
+    /// Length of the value.
+    #[inline]
+    pub fn value_bytes(&self) -> u64 {
         match self {
             Body::Bytes(bytes) => bytes.len() as u64,
             Body::Draft(draft) => u64::from(draft.value_bytes()),
@@ -67,7 +69,7 @@ impl Column {
     ) -> Result<PutResult, StoreError> {
         let log_bytes_max = self.handle.shared.log_bytes_max as usize;
         match body {
-            Body::Bytes(log) if !extends(put.verb) && log.len() <= log_bytes_max => {
+            Body::Bytes(log) if !put.verb.extends() && log.len() <= log_bytes_max => {
                 self.put_bytes(put, hash, log)
             }
             body => self.put_any(put, hash, body),
@@ -101,9 +103,9 @@ impl Column {
         mut body: Body<'_>,
     ) -> Result<PutResult, StoreError> {
         let key = Key { bytes: put.key, hash };
-        self.admit(put, body.bytes())?;
+        self.admit(put, body.value_bytes())?;
         let done = match body.again() {
-            body if extends(put.verb) => self.extend(key, put, body),
+            body if put.verb.extends() => self.extend(key, put, body),
             Body::Bytes(bytes) => match self.handle.view().in_arena(bytes) {
                 Some(mut draft) => self.put_draft(key, put, &mut draft),
                 None if bytes.len() <= self.log_value_bytes_max() => {
@@ -279,10 +281,6 @@ impl Shared {
         let cas = if self.config.cas { COUNTED_CAS_BYTES } else { 0 };
         key.len() as u64 + value_bytes + COUNTED_BYTES + flags + cas
     }
-}
-
-fn extends(verb: Verb) -> bool {
-    matches!(verb, Verb::Append | Verb::Prepend | Verb::AppendVivify | Verb::PrependVivify)
 }
 
 /// Checks if `put` may replace an item with the CAS unique and the exptime in `seen`, like
