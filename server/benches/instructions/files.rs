@@ -45,7 +45,7 @@ pub(crate) fn list(options: &Options) -> Outcome<()> {
 pub(crate) fn run(count: u32) -> Outcome<()> {
     let host = Some("127.0.0.1".to_owned());
     let listen = vec![Listen { host, port: Port::Any, protocol: ProtocolMode::Auto }];
-    let server = Server::start(Settings { listen, columns: 1, ..Settings::default() })?;
+    let server = Server::start(Settings { listen, ..Settings::default() })?;
     let Some(address) = server.addresses().first().copied() else {
         return fail("the server has no address".to_owned());
     };
