@@ -29,11 +29,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the shared state of `settings.columns` columns, with all counters at 0.
+    /// Makes the shared state of `settings.count` columns, with all counters at 0.
     #[must_use]
     pub fn new(settings: Settings) -> Shared {
         Shared {
-            counters: (0..settings.columns).map(|_| Arc::default()).collect(),
+            counters: (0..settings.count).map(|_| Arc::default()).collect(),
             accepting: AtomicBool::new(true),
             settings,
             ..Shared::default()

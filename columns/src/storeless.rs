@@ -1,6 +1,6 @@
 //! An executor without a store: each lookup is a miss, and each value is forgotten.
 //!
-//! Where: tests of columns.
+//! Where: tests of columns, and the bench `storeless`.
 //! Invariant: each request gets an answer that its protocol allows. Values that are too long for a
 //! receive buffer are refused, because there is no memory for them.
 

@@ -42,3 +42,4 @@ pub use udp::{
     PostResult, Received, SLOT_BYTES_MAX, SendBatch, Sizes, Tally, bind_columns, bind_ports,
 };
 pub use wake::Waker;
+pub use xdp::parted::Pieces;

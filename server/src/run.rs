@@ -130,8 +130,8 @@ impl BoundServer {
         let is_locked = locked.is_some_and(|locked| locked.is_ok());
         let clock = Clock::new(unix_seconds());
         let start = coarse_now();
-        let wakers: Vec<_> =
-            (0..settings.columns).map(|_| Waker::new().map(Arc::new)).collect::<io::Result<_>>()?;
+        let waker = |_| Waker::new().map(Arc::new);
+        let wakers = (0..settings.columns.count).map(waker).collect::<io::Result<Vec<_>>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
         look_for_huge_pages(&shared);
         shared.columns.pages.set_wakers(&wakers);
@@ -141,7 +141,7 @@ impl BoundServer {
             endpoints: listeners.endpoints,
             datagram_addresses: listeners.datagram_addresses.clone(),
             listeners: listeners.columns.iter().flatten().cloned().collect(),
-            columns: Vec::with_capacity(settings.columns),
+            columns: Vec::with_capacity(settings.columns.count),
             end: Arc::default(),
         };
         let guard = guard(&settings, &listeners.datagram_addresses);
@@ -163,7 +163,7 @@ impl BoundServer {
         let mut packets = packets.into_iter();
         let mut stealing = stealing.into_iter();
         let mut migrations = Migration::of_columns(&shared.columns.settings, &wakers).into_iter();
-        let gathers = Gatherer::for_columns(settings.columns, None);
+        let gathers = Gatherer::for_columns(settings.columns.count, None);
         let datagrams: Arc<[_]> = listeners.datagrams.into();
         for (index, (listeners, waker)) in listeners.columns.into_iter().zip(wakers).enumerate() {
             let udp = Udp::new(Arc::clone(&datagrams), index).map(|path| {
@@ -175,7 +175,7 @@ impl BoundServer {
             // The first column wakes each second to advance the store's clock. With
             // `-o idle_timeout` every column wakes each second to check for idle connections. With
             // `--xdp` the columns that have a port wake to check the port and the interface.
-            let looks = settings.idle_seconds_max > 0 || datapaths.wake_each_second();
+            let looks = settings.columns.idle_seconds_max > 0 || datapaths.wake_each_second();
             let sockets = Sockets { waker, stealing, migration, listeners, datapaths };
             let timers = Timers::new(start, index == 0 || looks);
             if let Err(error) = server.start_column(index, sockets, clock, timers) {
@@ -199,7 +199,7 @@ fn store(
     let start = store::Start {
         items: settings.index_items,
         huge_pages: settings.huge_pages,
-        nodes: nodes.of_columns(settings.columns, &settings.cpus),
+        nodes: nodes.of_columns(settings.columns.count, &settings.cpus),
         arena,
         arena_value_bytes_min: settings.zero_copy_bytes_min,
         hash_seed: None,

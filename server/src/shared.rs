@@ -89,25 +89,25 @@ struct Reset {
 }
 
 impl Shared {
-    /// Makes the shared state of `settings.columns` columns, with all counters at 0.
+    /// Makes the shared state of `settings.columns.count` columns, with all counters at 0.
     #[must_use]
     pub fn new(settings: Arc<Settings>, store: Arc<Store>, process_started: i64) -> Arc<Shared> {
         store.set_expires_unasked(settings.crawler);
         Arc::new(Shared {
             bypass: OnceLock::new(),
             huge_pages: OnceLock::new(),
-            requests: (0..settings.columns).map(|_| Arc::default()).collect(),
-            columns: Arc::new(columns::shared::Shared::new(settings.of_columns())),
+            requests: (0..settings.columns.count).map(|_| Arc::default()).collect(),
+            columns: Arc::new(columns::shared::Shared::new(settings.columns.clone())),
             watch: Arc::new(Watch::new(&settings)),
             statm: Statm::open(),
             places: Arc::default(),
-            samples: (0..settings.columns).map(|_| SharedSamples::default()).collect(),
+            samples: (0..settings.columns.count).map(|_| SharedSamples::default()).collect(),
             prefixes: Prefixes::new(settings.prefix_end),
             verbosity: AtomicU32::new(settings.verbosity),
             process_started,
             started: Instant::now(),
             reset: Mutex::new(Reset {
-                columns: vec![Sums::default(); settings.columns],
+                columns: vec![Sums::default(); settings.columns.count],
                 store: store::Stats::default(),
             }),
             #[cfg(debug_assertions)]

@@ -33,7 +33,7 @@ const SECONDS: u64 = 10;
 
 fn contexts(columns: usize) -> Vec<Context> {
     alone(|| {
-        let settings = Settings { columns, memory_bytes: 8 << 20, ..Settings::default() };
+        let settings = Settings { memory_bytes: 8 << 20, ..Settings::with_columns(columns) };
         let store = Store::new(&settings.store_config()).unwrap();
         let clock = Clock::new(0);
         let shared = Shared::new(Arc::new(settings), Arc::clone(&store), clock.process_started);

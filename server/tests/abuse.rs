@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use columns::limits::{KEYS_TURN_MAX, kept_bytes_max};
 use hypostyle::start::settings::Settings;
-use inprocess::{Client, connect, settings, start};
+use inprocess::{Client, connect, settings, settings_where, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use testing::{Folder, KillOnDrop, wait_until};
 
@@ -24,7 +24,7 @@ use testing::{Folder, KillOnDrop, wait_until};
 fn a_flood_of_connections_past_the_limit_is_told_counted_and_leaves_nothing() {
     const LIMIT: u32 = 50;
     const FLOOD: u64 = 3000;
-    let server = start(Settings { connections_max: LIMIT, ..settings(2) });
+    let server = start(settings_where(2, |columns| columns.connections_max = LIMIT));
     let mut client = connect(&server);
     client.ask("set k 0 0 1\r\nv\r\n", "STORED\r\n");
     // Together with `client`, these connections are one fewer than the limit.

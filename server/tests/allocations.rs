@@ -44,7 +44,7 @@ fn a_column_does_not_allocate_per_request() {
     // requests incomplete at once than the warm-up did.
     settings.steal = false;
     // A connection that migrates keeps its buffer, so its old column would allocate a new one.
-    settings.migrate = Migrate::Never;
+    settings.columns.migrate = Migrate::Never;
     let server = start(settings);
     let (mut text, mut binary) = (connect(&server), connect(&server));
     let value = "v".repeat(500);

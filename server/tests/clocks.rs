@@ -13,8 +13,7 @@ mod live;
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hypostyle::start::settings::Settings;
-use inprocess::{Client, connect, settings, start};
+use inprocess::{Client, connect, settings, settings_where, start};
 use testing::wait_until;
 
 const NOON_MS: u64 = 12 * 3_600_000;
@@ -85,7 +84,7 @@ fn a_flush_that_was_planned_happens_in_a_leap() {
 
 #[test]
 fn those_idle_for_longer_than_is_allowed_are_closed_after_a_leap_and_counted() {
-    let server = start(Settings { idle_seconds_max: 600, ..settings(2) });
+    let server = start(settings_where(2, |columns| columns.idle_seconds_max = 600));
     server.shared().columns.plant_clock(NOON_MS);
     let mut idle: Vec<Client> = (0..20).map(|_| connect(&server)).collect();
     idle.iter_mut().for_each(|client| client.ask("mn\r\n", "MN\r\n"));

@@ -28,7 +28,7 @@ fn open_connections(server: &Server) -> u32 {
 #[test]
 fn over_the_limit_a_client_is_told_and_closed() {
     let mut settings = settings(2);
-    settings.connections_max = 3;
+    settings.columns.connections_max = 3;
     let server = start(settings);
     let mut clients: Vec<Client> = (0..3).map(|_| connect(&server)).collect();
     for client in &mut clients {
@@ -47,8 +47,8 @@ fn over_the_limit_a_client_is_told_and_closed() {
 #[test]
 fn without_maxconns_fast_a_client_over_the_limit_waits() {
     let mut settings = settings(1);
-    settings.connections_max = 1;
-    settings.connections_max_fast = false;
+    settings.columns.connections_max = 1;
+    settings.columns.connections_max_fast = false;
     let server = start(settings);
     let mut first = connect(&server);
     first.ask("version\r\n", VERSION);
@@ -69,7 +69,7 @@ fn without_maxconns_fast_a_client_over_the_limit_waits() {
 fn an_idle_connection_is_closed_after_its_time() {
     let mut settings = settings(1);
     // This is enough time for the client to send its request, even on a loaded machine.
-    settings.idle_seconds_max = 5;
+    settings.columns.idle_seconds_max = 5;
     let server = start(settings);
     let mut client = connect(&server);
     client.ask("version\r\n", VERSION);

@@ -24,7 +24,7 @@ use columns::settings::Migrate;
 use hypostyle::run::Server;
 use hypostyle::shared::requests::Counters;
 use hypostyle::start::settings::Settings;
-use inprocess::{Client, answer, connect, frame, settings, start};
+use inprocess::{Client, answer, connect, frame, settings_where, start};
 use testing::{PATIENCE, Random, wait_until};
 
 /// With more than two columns, a connection may migrate on to a third column.
@@ -40,7 +40,8 @@ const SPARES: u64 = (COLUMNS * (TURNS_AHEAD + SPARES_SMALL_MAX + SPARES_LARGE_MA
 const VERSION: &str = "VERSION 1.6.45\r\n";
 
 fn migrating_each_turn() -> Settings {
-    Settings { migrate: Migrate::AtEachTurn, cas: false, ..settings(COLUMNS) }
+    let moving = settings_where(COLUMNS, |columns| columns.migrate = Migrate::AtEachTurn);
+    Settings { cas: false, ..moving }
 }
 
 fn columns(server: &Server) -> Vec<Sums> {
@@ -200,7 +201,9 @@ fn what_moves_after_each_turn_is_answered_byte_for_byte() {
 #[test]
 fn what_never_rests_moves_after_each_turn_as_well() {
     const REQUESTS: u64 = 1000;
-    let server = start(Settings { requests_per_event: 1, ..migrating_each_turn() });
+    let mut settings = migrating_each_turn();
+    settings.columns.requests_per_event = 1;
+    let server = start(settings);
     let mut requests = String::new();
     let mut replies = String::new();
     for number in 0..REQUESTS / 2 {
@@ -267,7 +270,9 @@ fn clients_that_go_while_they_move_leave_nothing() {
 
 #[test]
 fn a_connection_that_moved_is_closed_when_it_has_been_idle() {
-    let server = start(Settings { idle_seconds_max: 5, ..migrating_each_turn() });
+    let mut settings = migrating_each_turn();
+    settings.columns.idle_seconds_max = 5;
+    let server = start(settings);
     let shared = server.shared();
     shared.columns.plant_clock(1000);
     let (mut busy, mut idle) = (connect(&server), connect(&server));
@@ -405,7 +410,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
     // The idle column polls in the second case, and sleeps in the other two. In the third case no
     // connection is idle.
     for (busy_poll_us, ahead) in [(0, false), (1_000_000, false), (0, true)] {
-        let server = start(Settings { busy_poll_us, ..settings(2) });
+        let server = start(settings_where(2, |columns| columns.busy_poll_us = busy_poll_us));
         let has_helped = || {
             let second = server.shared().of_columns().nth(1).unwrap();
             second.columns.migrations_taken > 0 && second.requests.gets() > 1000
@@ -425,7 +430,7 @@ fn an_idle_column_takes_connections_from_a_saturated_one() {
 #[test]
 fn without_another_column_or_told_not_to_nothing_moves() {
     for (columns, migrate) in [(1, Migrate::AtEachTurn), (2, Migrate::Never)] {
-        let server = start(Settings { migrate, ..settings(columns) });
+        let server = start(settings_where(columns, |columns| columns.migrate = migrate));
         let mut client = connect(&server);
         (0..100).for_each(|_| client.ask("version\r\n", VERSION));
         let sums = server.shared().sums().columns;

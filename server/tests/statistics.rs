@@ -11,7 +11,7 @@ use std::collections::HashSet;
 
 use hypostyle::run::Server;
 use hypostyle::start::settings::Settings;
-use inprocess::{Client, connect, settings, start};
+use inprocess::{Client, connect, settings, settings_where, start};
 use store::policy::Eviction;
 use testing::wait_until;
 
@@ -180,7 +180,7 @@ fn process(moved: &mut Moved) {
 }
 
 fn connections(moved: &mut Moved) {
-    let (server, mut client) = open(Settings { connections_max: 200, ..settings(1) });
+    let (server, mut client) = open(settings_where(1, |columns| columns.connections_max = 200));
     let mut others = Vec::new();
     for name in ["curr_connections", "total_connections", "connection_structures"] {
         // Sixty more connections need more connection structures.
@@ -206,7 +206,9 @@ fn connections(moved: &mut Moved) {
         .raised(&mut client, "response_obj_bytes", |_| others[3].send("get half\r\n".repeat(5000)));
     close(server, &mut client);
 
-    let few = Settings { connections_max: 1, connections_max_fast: false, ..settings(1) };
+    let few = settings_where(1, |columns| {
+        (columns.connections_max, columns.connections_max_fast) = (1, false);
+    });
     let (server, mut first) = open(few);
     first.ask("mn\r\n", "MN\r\n");
     let mut second = connect(&server);
@@ -219,7 +221,7 @@ fn connections(moved: &mut Moved) {
     );
     server.stop();
 
-    let (server, mut client) = open(Settings { idle_seconds_max: 5, ..settings(1) });
+    let (server, mut client) = open(settings_where(1, |columns| columns.idle_seconds_max = 5));
     client.ask("mn\r\n", "MN\r\n");
     assert_eq!(client.stat("idle_kicks"), 0);
     server.shared().columns.plant_clock(3_600_000);
@@ -230,14 +232,16 @@ fn connections(moved: &mut Moved) {
 
 fn limits(moved: &mut Moved) {
     let names = ["max_connections", "reserved_fds", "threads", "limit_maxbytes"];
-    let of = |settings| {
+    let of = |columns, connections_max, memory_bytes| {
+        let mut settings = Settings { memory_bytes, ..settings(columns) };
+        settings.columns.connections_max = connections_max;
         let (server, mut client) = open(settings);
         let counts = names.map(|name| client.stat(name));
         close(server, &mut client);
         counts
     };
-    let few = of(Settings { connections_max: 10, memory_bytes: 8 << 20, ..settings(1) });
-    let many = of(Settings { connections_max: 20, memory_bytes: 9 << 20, ..settings(2) });
+    let few = of(1, 10, 8 << 20);
+    let many = of(2, 20, 9 << 20);
     for (name, (few, many)) in names.into_iter().zip(few.into_iter().zip(many)) {
         assert!(few < many, "{name}");
         moved.note(name);
@@ -265,7 +269,8 @@ fn memory(moved: &mut Moved) {
     drop(dump);
     close(server, &mut client);
 
-    let full = Settings { evict: false, memory_bytes: 8 << 20, ..settings(1) };
+    let keeps = settings_where(1, |columns| columns.evict = false);
+    let full = Settings { memory_bytes: 8 << 20, ..keeps };
     let (server, mut client) = open(full);
     let mut keys = 0;
     moved.exceed(&mut client, &[("store_no_memory", 0)], |client| {

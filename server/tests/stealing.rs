@@ -218,7 +218,8 @@ fn past_the_kernel(far: &Namespace, columns: usize, steal_rings: bool) -> Server
     let listen = Listen { host, port: Port::Any, protocol: ProtocolMode::Auto };
     let xdp = Some(Xdp::of(WIRE));
     let (datagrams, udp_allow) = (vec![listen], datagrams::everybody());
-    let settings = Settings { datagrams, udp_allow, xdp, columns, steal_rings, ..settings(true) };
+    let mut settings = Settings { datagrams, udp_allow, xdp, steal_rings, ..settings(true) };
+    settings.columns.count = columns;
     far.on(|| start(settings))
 }
 

@@ -36,7 +36,7 @@ fn counts(server: &Server) -> Counts {
 fn cost(batches: u64, batch: usize, request: impl AsRef<[u8]>, reply: impl AsRef<[u8]>) -> Counts {
     let mut settings = settings(1);
     settings.cas = false; // A binary answer would contain a CAS unique, which varies.
-    settings.requests_per_event = 500;
+    settings.columns.requests_per_event = 500;
     let server = start(settings);
     let mut client = connect(&server);
     client.ask("set hit 0 0 5\r\nvalue\r\n", "STORED\r\n");

@@ -193,7 +193,7 @@ fn what_has_waited_for_too_long_is_refused_and_a_refused_set_leaves_no_old_value
 #[test]
 fn a_column_that_had_no_processor_closes_nobody() {
     const CLIENTS: usize = 400;
-    let settings = Settings { memory_bytes: 64 << 20, requests_per_event: 20, ..settings(1) };
+    let settings = Settings { memory_bytes: 64 << 20, ..settings(1) };
     let server = start(settings);
     server.shared().columns.plant_clock(NOON_MS);
     let requests = b"get absent\r\n".repeat(5000);

@@ -40,7 +40,7 @@ impl StreamState {
         let log_value_bytes = store.map_or(0, Column::log_value_bytes_max);
         let mut streams = StreamState {
             spares: Spares::new(limits::receive_bytes(log_value_bytes)),
-            arrivals: Arrivals::new(settings.waits_for_memory),
+            arrivals: Arrivals::new(settings.evict),
             waiting: UnsentTotals::default(),
             requests_turn_max: settings.requests_per_event.max(1),
             log_value_bytes,
@@ -59,7 +59,7 @@ impl StreamState {
         if memory_bytes == self.memory_bytes {
             return;
         }
-        let (columns, item_bytes_max) = (settings.columns, settings.item_bytes_max);
+        let (columns, item_bytes_max) = (settings.count, settings.item_bytes_max);
         self.memory_bytes = memory_bytes;
         self.kept_bytes_max = limits::kept_bytes_max(memory_bytes, columns);
         self.pinned_bytes_max = limits::pinned_bytes_max(memory_bytes, columns, item_bytes_max);

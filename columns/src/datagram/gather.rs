@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use memory::arena::{Arena, KeptBytes};
 use memory::plant::{Fault, is};
 use memory::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, lock_soon};
-use net::xdp::Pieces;
+use net::Pieces;
 use protocol::udp::Header;
 
 use super::assembly::{AddResult, Assembly, Piece, RequestId};

@@ -8,8 +8,7 @@
 use std::iter::{Enumerate, Skip};
 use std::sync::Arc;
 
-use net::Datagram;
-use net::xdp::Pieces;
+use net::{Datagram, Pieces};
 use protocol::udp::{self, Header};
 use protocol::{ProtocolMode, Refusal, Session};
 

@@ -39,7 +39,7 @@ impl Column {
 
 /// Makes two columns, each with its own port, and a client connected to the first.
 fn site() -> ([Column; 2], UdpSocket) {
-    let settings = Settings { columns: 2, ..Settings::default() };
+    let settings = Settings { count: 2, ..Settings::default() };
     let shared = Arc::new(Shared::new(settings));
     let sockets = bind_ports(([127, 0, 0, 1], 0).into(), 2, Sizes::default()).unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();

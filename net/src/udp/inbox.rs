@@ -23,7 +23,7 @@ use super::control::{CONTROL_BYTES, Control};
 use super::peer::{ADDRESS_BYTES, Destination, Peer};
 use super::socket::{BATCH_MAX, Datagrams};
 use crate::calls::Calls;
-use crate::xdp::Pieces;
+use crate::xdp::parted::Pieces;
 
 /// Size of a slot that is long enough for every datagram and every burst.
 pub const SLOT_BYTES_MAX: usize = 1 << 16;

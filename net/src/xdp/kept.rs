@@ -155,7 +155,7 @@ fn frames_longer_than_a_chunk_stay_in_their_chunks_and_the_kernel_has_some_howev
         await_that(|| {
             received += port.inbox.receive(&calls).datagrams;
             for one in port.inbox.datagrams() {
-                let pieces = one.more.into_iter().flat_map(Pieces::iter);
+                let pieces = one.more.into_iter().flat_map(|it| it.iter());
                 let pieces: Vec<&[u8]> = std::iter::once(one.bytes).chain(pieces).collect();
                 let bytes = pieces.concat();
                 assert!(bytes == text || bytes == b"short", "{mode:?}");

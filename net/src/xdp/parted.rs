@@ -5,7 +5,8 @@
 //! shown             | Datagram::bytes       |  | Datagram::more ...                 |
 //! ```
 //!
-//! Where: in an inbox. If the arena keeps no values, the inbox joins such frames instead.
+//! Where: in an inbox, and in the `Datagram`s that it shows. If the arena keeps no values, the
+//! inbox joins such frames instead.
 //! Invariant: while the inbox shows a datagram, the inbox holds the chunks of all pieces of the
 //! datagram.
 //! Source: the KV-Cache paper, section 4.1.3 (linked packet buffers).

@@ -11,11 +11,11 @@ use std::net::TcpStream;
 use hypostyle::run::Server;
 use hypostyle::start::settings::{Listen, Port, Settings};
 use protocol::ProtocolMode;
+use testing::callgrind::per_operation;
 
 use crate::measure::report::say;
-use crate::measure::statistics::count_of_u64;
 use crate::measure::{Outcome, fail};
-use crate::{Options, callgrind};
+use crate::{Options, counted};
 
 /// The operation's name in a run under callgrind.
 pub(crate) const OP: &str = "tcp: get, hit";
@@ -29,13 +29,13 @@ const HIT: &[u8] = b"VALUE key 0 5\r\nvalue\r\nEND\r\n";
 
 /// Prints the files and their instructions for each request.
 pub(crate) fn list(options: &Options) -> Outcome<()> {
-    let short = callgrind::count(OP, REQUESTS, options)?;
-    let long = callgrind::count(OP, 2 * REQUESTS, options)?;
+    let short = counted(OP, REQUESTS, options)?;
+    let long = counted(OP, 2 * REQUESTS, options)?;
     let files = long.less(&short).by_source_file();
     let on_path = files.iter().filter(|(_, instructions)| *instructions >= i64::from(REQUESTS) / 2);
     let on_path: Vec<_> = on_path.collect();
     for (file, instructions) in &on_path {
-        let each = count_of_u64(instructions.unsigned_abs()) / f64::from(REQUESTS);
+        let each = per_operation(*instructions, REQUESTS);
         say(&format!("  {each:>8.1}  {file}\n"))?;
     }
     say(&format!("{} source files serve a get over TCP\n", on_path.len()))
@@ -45,7 +45,7 @@ pub(crate) fn list(options: &Options) -> Outcome<()> {
 pub(crate) fn run(count: u32) -> Outcome<()> {
     let host = Some("127.0.0.1".to_owned());
     let listen = vec![Listen { host, port: Port::Any, protocol: ProtocolMode::Auto }];
-    let server = Server::start(Settings { listen, columns: 1, ..Settings::default() })?;
+    let server = Server::start(Settings { listen, ..Settings::default() })?;
     let Some(address) = server.addresses().first().copied() else {
         return fail("the server has no address".to_owned());
     };

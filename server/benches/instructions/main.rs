@@ -8,7 +8,6 @@
 //! Source: valgrind's callgrind manual, `--toggle-collect`.
 
 mod bounds;
-mod callgrind;
 mod datagrams;
 mod files;
 #[path = "../measure/mod.rs"]
@@ -20,14 +19,16 @@ mod packets;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use callgrind::Profile;
 use measure::in_process::{KEYS_END, VALUE_BYTES_MAX, eviction};
 use measure::report::{Report, say};
-use measure::statistics::count_of_u64;
 use measure::wire::Protocol;
 use measure::{Outcome, fail};
 use op::Op;
 use store::policy::Eviction;
+use testing::callgrind::{self, Profile, per_operation};
+
+/// Pattern of function names. Callgrind counts the matching functions and the functions they call.
+const COUNTED: &str = "*measured_batches*";
 
 /// Counts instructions per request with valgrind's callgrind, in a run of N and a run of 2N
 /// operations: the difference, divided by N, minus an empty loop and this program's own lines. Rows
@@ -100,6 +101,23 @@ fn run(options: Options) -> Outcome<()> {
     }
 }
 
+/// Counts one operation, `count` times, in a run of this program.
+fn counted(op: &str, count: u32, options: &Options) -> Outcome<Profile> {
+    let numbers = [count, options.count, options.keys, options.value_bytes];
+    let [count, n, keys, value_bytes] = numbers.map(|number| number.to_string());
+    let words = [
+        ["--op", op],
+        ["--for-callgrind", &count],
+        ["--count", &n],
+        ["--keys", &keys],
+        ["--value-bytes", &value_bytes],
+        ["--protocol", options.protocol.name()],
+        ["--eviction", options.eviction.name()],
+    ];
+    let pattern = (op != files::OP).then_some(COUNTED);
+    Ok(callgrind::count(pattern, words.as_flattened())?)
+}
+
 fn drive(options: &Options) -> Outcome<()> {
     let mut report = Report::new();
     report.fact("valgrind", callgrind::version()?);
@@ -125,18 +143,15 @@ fn drive(options: &Options) -> Outcome<()> {
             continue;
         }
         let count = options.count;
-        let short = callgrind::count(name, count, options)?;
-        let long = callgrind::count(name, 2 * count, options)?;
+        let short = counted(name, count, options)?;
+        let long = counted(name, 2 * count, options)?;
         let difference = long.less(&short);
         if is_baseline {
             nothing = difference;
             continue;
         }
-        let profile = difference.less(&nothing).without_this_program();
-        let per_op = |instructions: i64| {
-            let sign = if instructions < 0 { -1.0 } else { 1.0 };
-            sign * count_of_u64(instructions.unsigned_abs()) / f64::from(count)
-        };
+        let profile = difference.less(&nothing).without_benches();
+        let per_op = |instructions: i64| per_operation(instructions, count);
         report.figure(name, "instructions", per_op(profile.all()))?;
         show(&profile.by_function(), options.breakdown, per_op)?;
         show(&profile.by_line(), options.lines, per_op)?;

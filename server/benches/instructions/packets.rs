@@ -76,7 +76,7 @@ impl Packets {
         let value_bytes = opened.arena.as_ref().map_or(0, |arena| arena.value_bytes());
         let config = Config {
             memory_bytes: settings.memory_bytes - opened.interface.ring_bytes() - value_bytes,
-            item_bytes_max: settings.item_bytes_max,
+            item_bytes_max: settings.columns.item_bytes_max,
             columns: 1,
             eviction: Some(settings.eviction),
             cas: true,

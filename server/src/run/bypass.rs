@@ -105,7 +105,7 @@ fn open_wanted(
         xdp::open(&OpenOptions {
             interface: name,
             queues: wanted.queues.clone(),
-            ports_max: settings.columns,
+            ports_max: settings.columns.count,
             addresses: &addresses,
             ports: port..=port,
             allow: &wanted.allow,
@@ -168,14 +168,14 @@ fn addresses_of(name: &str, listened: &[SocketAddr]) -> Result<Vec<IpAddr>, Bypa
 
 /// Returns how many bytes of `-m` packets may take. The rest has room for two of the largest items.
 fn ring_bytes_max(settings: &Settings) -> usize {
-    let beside_items = settings.memory_bytes.saturating_sub(2 * settings.item_bytes_max);
+    let beside_items = settings.memory_bytes.saturating_sub(2 * settings.columns.item_bytes_max);
     (settings.memory_bytes / RING_PART).min(beside_items)
 }
 
 /// Returns the limits for values in the arena, or `None` if `-o zero_copy` is off. Values may take
 /// the bytes that packets cannot use, but always at least half of `all_bytes_max`.
 fn values(settings: &Settings, all_bytes_max: usize) -> Option<Values> {
-    let ring_bytes_max = settings.columns * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
+    let ring_bytes_max = settings.columns.count * RING_CHUNKS_MAX as usize * CHUNK_BYTES[1];
     (settings.zero_copy != ZeroCopy::Off).then(|| Values {
         memory_bytes_max: all_bytes_max - ring_bytes_max.min(all_bytes_max / 2),
         in_place_min: settings.zero_copy_bytes_min.min(PART_BYTES_MIN),
@@ -195,7 +195,7 @@ pub(crate) fn may_steal(settings: &Settings, interface: &Interface) -> bool {
 }
 
 fn tell_start(settings: &Settings, interface: &Interface) {
-    let (facts, columns) = (interface.facts(), settings.columns);
+    let (facts, columns) = (interface.facts(), settings.columns.count);
     let (first, queues) = interface.queues();
     let ring_mb = facts.memory_bytes >> 20;
     log::warn!(
@@ -239,8 +239,9 @@ mod tests {
     #[test]
     fn packets_have_a_part_of_memory_and_leave_room_for_two_of_the_largest_items() {
         let of = |memory_mb: usize, item_mb: usize| {
-            let (memory_bytes, item_bytes_max) = (memory_mb << 20, item_mb << 20);
-            ring_bytes_max(&Settings { memory_bytes, item_bytes_max, ..Settings::default() }) >> 20
+            let mut settings = Settings { memory_bytes: memory_mb << 20, ..Settings::default() };
+            settings.columns.item_bytes_max = item_mb << 20;
+            ring_bytes_max(&settings) >> 20
         };
         assert_eq!([of(64, 1), of(1024, 128)], [16, 256]);
         assert_eq!([of(64, 24), of(64, 25), of(64, 31), of(64, 32), of(64, 33)], [16, 14, 2, 0, 0]);

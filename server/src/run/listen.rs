@@ -80,8 +80,8 @@ pub enum ListenError {
 /// for a reason that `may_be_skipped` rejects.
 pub(crate) fn open(settings: &Settings) -> Result<Listeners, ListenError> {
     let mut listeners = Listeners {
-        columns: vec![Vec::new(); settings.columns],
-        datagrams: vec![Vec::new(); settings.columns],
+        columns: vec![Vec::new(); settings.columns.count],
+        datagrams: vec![Vec::new(); settings.columns.count],
         datagram_addresses: Vec::new(),
         endpoints: Vec::new(),
     };
@@ -207,7 +207,7 @@ fn open_datagrams(
     address: SocketAddr,
 ) -> io::Result<()> {
     let datagram_bytes_max = datagram_bytes_max(address.ip());
-    let columns = u16::try_from(settings.columns).map_err(io::Error::other)?;
+    let columns = u16::try_from(settings.columns.count).map_err(io::Error::other)?;
     let sizes = Sizes { receive_bytes: UDP_BUFFER_BYTES, send_bytes: UDP_BUFFER_BYTES };
     let sockets = match settings.udp_port_per_column {
         true => net::bind_ports(address, columns, sizes)?,

@@ -60,9 +60,8 @@ pub fn parse(
     cpus: &Cpus,
     ram: &Ram,
 ) -> Result<Action, BadFlag> {
-    let settings = Settings { columns: cpus.columns().min(COLUMNS_MAX), ..Settings::default() };
     let mut choices = Choices {
-        settings,
+        settings: Settings::with_columns(cpus.columns().min(COLUMNS_MAX)),
         notes: Vec::new(),
         inter: Vec::new(),
         xdp: flag::XdpFlags::default(),
@@ -161,7 +160,7 @@ impl Choices {
         if self.pin {
             self.settings.cpus = cpus.to_pin().to_vec();
         }
-        if self.settings.columns > COLUMNS_SANE {
+        if self.settings.columns.count > COLUMNS_SANE {
             self.notes.push(
                 "WARNING: Setting a high number of worker threads is not recommended.\n \
                  Set this value to the number of cores in your machine or less."

@@ -43,7 +43,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
         // Only root may raise this limit. If the limit stays too low, mlockall will fail.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
     }
-    let connections = u64::from(settings.connections_max);
+    let connections = u64::from(settings.columns.connections_max);
     let wanted = connections.saturating_add(files_beside_connections(settings));
     let now = getrlimit(Resource::Nofile);
     if now.current.is_none_or(|current| current >= wanted) {
@@ -71,7 +71,7 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
 #[must_use]
 pub fn files_beside_connections(settings: &Settings) -> u64 {
     let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
-    u64::try_from(settings.columns * of_column + FILES_BASE).unwrap_or(u64::MAX)
+    u64::try_from(settings.columns.count * of_column + FILES_BASE).unwrap_or(u64::MAX)
 }
 
 fn limit(current: u64, maximum: u64) -> Rlimit {
@@ -408,7 +408,8 @@ mod tests {
 
     #[test]
     fn file_limit_covers_the_connections() {
-        let settings = Settings { connections_max: 64, ..Settings::default() };
+        let mut settings = Settings::default();
+        settings.columns.connections_max = 64;
         raise_limits(&settings).unwrap();
         assert!(getrlimit(Resource::Nofile).current.is_none_or(|files| files >= 64));
     }

@@ -9,7 +9,6 @@ use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
-use columns::settings::Migrate;
 use ipnet::IpNet;
 use net::xdp::Mode;
 use protocol::ProtocolMode;
@@ -139,29 +138,18 @@ pub struct Settings {
     pub index_items: u64,
     /// If true, huge pages are requested even for a small memory region (`-L`).
     pub huge_pages: bool,
-    /// If false, a storage command is refused if the store is full, and no item is evicted (`-M`).
-    pub evict: bool,
     /// The policy that decides which items are evicted (`-o eviction`).
     pub eviction: Eviction,
-    /// Maximum number of connections open at a time (`-c`).
-    pub connections_max: u32,
-    /// If true, a connection above the limit `-c` gets an error and is closed (`-o maxconns_fast`).
-    /// If false, the connection waits in the backlog (`-o no_maxconns_fast`).
-    pub connections_max_fast: bool,
-    /// Number of columns (`-t`).
-    pub columns: usize,
+    /// The settings of the columns.
+    pub columns: columns::settings::Settings,
     /// The processors to which columns are pinned, in this order. Empty if columns are not pinned.
     pub cpus: Vec<usize>,
-    /// Maximum number of requests that one turn executes (`-R`).
-    pub requests_per_event: u32,
     /// If false, items have no CAS uniques (`-C`).
     pub cas: bool,
     /// Maximum number of connections that wait to be accepted (`-b`, the backlog of listen(2)).
     pub backlog: i32,
     /// The protocols of listeners for which `-l` gives no protocol (`-B`).
     pub protocol: ProtocolMode,
-    /// Bytes of the largest item: key, value and memcached's overhead of 58 bytes (`-I`).
-    pub item_bytes_max: usize,
     /// If false, `flush_all` is refused (`-F`).
     pub flush_enabled: bool,
     /// If false, the commands that list keys or prefixes are refused (`-X`).
@@ -187,18 +175,12 @@ pub struct Settings {
     pub watcher_log_bytes: usize,
     /// If true, `shutdown` is obeyed (`-A`).
     pub shutdown_enabled: bool,
-    /// Seconds after which an idle connection is closed (`-o idle_timeout`). 0 means never.
-    pub idle_seconds_max: u32,
     /// How often `-v` was given; the initial value of `Shared::verbosity`.
     pub verbosity: u32,
-    /// Microseconds for which a column without work polls before it sleeps (`-o busy_poll`).
-    pub busy_poll_us: u32,
     /// If false, idle columns take no datagrams from busy columns (`-o no_steal`).
     pub steal: bool,
     /// If true, columns steal AF_XDP packets even if the kernel copies packets (`-o steal_rings`).
     pub steal_rings: bool,
-    /// The condition under which connections move to another column.
-    pub migrate: Migrate,
     /// The user that the process becomes if it is started as root (`-u`).
     pub user: Option<String>,
     /// If true, the process detaches from the terminal (`-d`).
@@ -212,30 +194,14 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The settings that columns use.
-    #[must_use]
-    pub fn of_columns(&self) -> columns::settings::Settings {
-        columns::settings::Settings {
-            columns: self.columns,
-            connections_max: self.connections_max,
-            connections_max_fast: self.connections_max_fast,
-            requests_per_event: self.requests_per_event,
-            item_bytes_max: self.item_bytes_max,
-            waits_for_memory: self.evict,
-            idle_seconds_max: self.idle_seconds_max,
-            busy_poll_us: self.busy_poll_us,
-            migrate: self.migrate,
-        }
-    }
-
     /// Returns the configuration of a store that gets all bytes of `-m`.
     #[must_use]
     pub fn store_config(&self) -> store::Config {
         store::Config {
             memory_bytes: self.memory_bytes,
-            item_bytes_max: self.item_bytes_max,
-            columns: self.columns,
-            eviction: self.evict.then_some(self.eviction),
+            item_bytes_max: self.columns.item_bytes_max,
+            columns: self.columns.count,
+            eviction: self.columns.evict.then_some(self.eviction),
             cas: self.cas,
             now: START,
         }
@@ -261,11 +227,10 @@ impl Settings {
             false => UDP_REPLY_BYTES_MAX,
         })
     }
-}
 
-impl Default for Settings {
-    /// Returns memcached's defaults, but with one column, which is not pinned.
-    fn default() -> Self {
+    /// Returns memcached's defaults, but with `count` columns, which are not pinned.
+    #[must_use]
+    pub fn with_columns(count: usize) -> Self {
         Settings {
             listen: vec![Listen {
                 host: None,
@@ -288,17 +253,12 @@ impl Default for Settings {
             memory_bytes: 64 << 20,
             index_items: 0,
             huge_pages: false,
-            evict: true,
             eviction: Eviction::default(),
-            connections_max: 1024,
-            connections_max_fast: true,
-            columns: 1,
+            columns: columns::settings::Settings { count, ..Default::default() },
             cpus: Vec::new(),
-            requests_per_event: 20,
             cas: true,
             backlog: 1024,
             protocol: ProtocolMode::Auto,
-            item_bytes_max: 1 << 20,
             flush_enabled: true,
             dump_enabled: true,
             prefix_end: b':',
@@ -311,17 +271,21 @@ impl Default for Settings {
             worker_log_bytes: 64 << 10,
             watcher_log_bytes: 256 << 10,
             shutdown_enabled: false,
-            idle_seconds_max: 0,
             verbosity: 0,
-            busy_poll_us: 0,
             steal: true,
             steal_rings: false,
-            migrate: Migrate::WhileUneven,
             user: None,
             daemonize: false,
             pid_path: None,
             core_dumps: false,
             lock_memory: false,
         }
+    }
+}
+
+impl Default for Settings {
+    /// Returns memcached's defaults, but with one column, which is not pinned.
+    fn default() -> Self {
+        Settings::with_columns(1)
     }
 }

@@ -43,11 +43,11 @@ fn identity(shared: &Shared, rows: &mut Rows<'_>) {
 
 fn connections(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
-    stat!(rows, "max_connections", settings.connections_max);
+    stat!(rows, "max_connections", settings.columns.connections_max);
     // Relaxed: this number is only displayed; it orders nothing.
     stat!(rows, "curr_connections", shared.columns.connections.load(Ordering::Relaxed));
     stat!(rows, "total_connections", sums.columns.total_connections);
-    if settings.connections_max_fast {
+    if settings.columns.connections_max_fast {
         stat!(rows, "rejected_connections", sums.columns.rejected_connections);
     }
     stat!(rows, "connection_structures", sums.columns.connection_structures);
@@ -81,7 +81,7 @@ fn commands(sums: &Sums, store: &store::Stats, rows: &mut Rows<'_>) {
 
 fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     let settings = &shared.settings;
-    if settings.idle_seconds_max != 0 {
+    if settings.columns.idle_seconds_max != 0 {
         stat!(rows, "idle_kicks", sums.columns.idle_kicks);
     }
     stat!(rows, "bytes_read", sums.columns.bytes_read);
@@ -91,7 +91,7 @@ fn traffic(shared: &Shared, sums: &Sums, rows: &mut Rows<'_>) {
     stat!(rows, "accepting_conns", u8::from(shared.columns.accepting.load(Ordering::Relaxed)));
     stat!(rows, "listen_disabled_num", sums.columns.listen_disabled);
     stat!(rows, "time_in_listen_disabled_us", sums.columns.listen_disabled_us);
-    stat!(rows, "threads", settings.columns);
+    stat!(rows, "threads", settings.columns.count);
     stat!(rows, "conn_yields", sums.columns.conn_yields);
 }
 

@@ -23,13 +23,13 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     let verbosity = shared.verbosity.load(Ordering::Relaxed);
     let crawler = shared.store.expires_unasked();
     stat!(rows, "maxbytes", shared.memory_bytes());
-    stat!(rows, "maxconns", settings.connections_max);
+    stat!(rows, "maxconns", settings.columns.connections_max);
     stat!(rows, "tcpport", port_number(settings.port));
     stat!(rows, "udpport", port_number(settings.udp_port));
     stat!(rows, "inter", settings.inter.as_deref().unwrap_or("NULL"));
     stat!(rows, "verbosity", verbosity);
     stat!(rows, "oldest", shared.store.flush_pending());
-    stat!(rows, "evictions", if settings.evict { "on" } else { "off" });
+    stat!(rows, "evictions", if settings.columns.evict { "on" } else { "off" });
     match &settings.unix_path {
         Some(path) => stat!(rows, "domain_socket", path.display()),
         None => stat!(rows, "domain_socket", "NULL"),
@@ -39,19 +39,19 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     // `growth_factor` and the chunk and automove rows are 0: there are no slab classes.
     stat!(rows, "growth_factor", "0.00");
     stat!(rows, "chunk_size", 0);
-    stat!(rows, "num_threads", settings.columns);
-    let sockets_columns = if settings.datagrams.is_empty() { 0 } else { settings.columns };
+    stat!(rows, "num_threads", settings.columns.count);
+    let sockets_columns = if settings.datagrams.is_empty() { 0 } else { settings.columns.count };
     stat!(rows, "num_threads_per_udp", sockets_columns);
     stat!(rows, "stat_key_prefix", char::from(settings.prefix_end));
     stat!(rows, "detail_enabled", yes(shared.watch.watched().intersects(watch::DETAIL)));
-    stat!(rows, "reqs_per_event", settings.requests_per_event);
+    stat!(rows, "reqs_per_event", settings.columns.requests_per_event);
     stat!(rows, "cas_enabled", yes(settings.cas));
     stat!(rows, "tcp_backlog", settings.backlog);
     stat!(rows, "binding_protocol", protocol_name(settings.protocol));
     stat!(rows, "auth_enabled_sasl", "no");
     stat!(rows, "auth_enabled_ascii", "no");
-    stat!(rows, "item_size_max", settings.item_bytes_max);
-    stat!(rows, "maxconns_fast", yes(settings.connections_max_fast));
+    stat!(rows, "item_size_max", settings.columns.item_bytes_max);
+    stat!(rows, "maxconns_fast", yes(settings.columns.connections_max_fast));
     // `-o hashpower=N` stands for an index of 1.5 * 2^N items.
     let hash_power = (settings.index_items / 3 * 2).checked_ilog2().unwrap_or(0);
     stat!(rows, "hashpower_init", hash_power);
@@ -68,7 +68,7 @@ pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
     stat!(rows, "dump_enabled", yes(settings.dump_enabled));
     stat!(rows, "hash_algorithm", store::HASH_NAME);
     lrus(rows);
-    stat!(rows, "idle_timeout", settings.idle_seconds_max);
+    stat!(rows, "idle_timeout", settings.columns.idle_seconds_max);
     stat!(rows, "watcher_logbuf_size", settings.watcher_log_bytes);
     stat!(rows, "worker_logbuf_size", settings.worker_log_bytes);
     stat!(rows, "read_buf_mem_limit", 0);
@@ -122,16 +122,16 @@ fn ours(shared: &Shared, rows: &mut Rows<'_>) {
         stat!(rows, "zero_copy", bypass::zero_copy(settings, interface).name());
         stat!(rows, "zero_copy_min", settings.zero_copy_bytes_min);
     }
-    stat!(rows, "busy_poll", settings.busy_poll_us);
+    stat!(rows, "busy_poll", settings.columns.busy_poll_us);
     let yes = |on: bool| if on { "yes" } else { "no" };
     stat!(rows, "steal", yes(settings.steal));
     let rings = shared.bypass.get().is_some_and(|it| bypass::may_steal(settings, it));
     stat!(rows, "steal_rings", yes(rings));
-    stat!(rows, "migrate", yes(settings.migrate != Migrate::Never));
+    stat!(rows, "migrate", yes(settings.columns.migrate != Migrate::Never));
 }
 
 fn policy_name(settings: &Settings) -> &'static str {
-    if settings.evict { settings.eviction.name() } else { "none" }
+    if settings.columns.evict { settings.eviction.name() } else { "none" }
 }
 
 fn port_number(port: Port) -> i32 {

@@ -40,7 +40,7 @@ fn value<'a>(answer: &'a str, name: &str) -> Option<&'a str> {
 
 #[test]
 fn general_lines_are_well_formed_and_end() {
-    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let shared = shared(Settings::with_columns(2));
     let text = answer(&shared, "");
     let body = text.strip_suffix("END\r\n").unwrap();
     for line in body.split_terminator("\r\n") {
@@ -63,7 +63,7 @@ fn general_lines_are_well_formed_and_end() {
 
 #[test]
 fn counters_of_all_columns_are_summed_and_reset_together() {
-    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let shared = shared(Settings::with_columns(2));
     shared.requests[0].get_hits.add(3);
     shared.requests[1].get_hits.add(4);
     shared.columns.counters[1].total_connections.add(1);
@@ -80,7 +80,9 @@ fn counters_of_all_columns_are_summed_and_reset_together() {
 
 #[test]
 fn rejected_connections_only_where_connections_are_rejected() {
-    let shared = shared(Settings { connections_max_fast: false, ..Settings::default() });
+    let mut settings = Settings::default();
+    settings.columns.connections_max_fast = false;
+    let shared = shared(settings);
     assert_eq!(value(&answer(&shared, ""), "rejected_connections"), None);
 }
 
@@ -118,7 +120,7 @@ fn what_room_is_made_of_is_told() {
 
 #[test]
 fn every_byte_of_memory_is_in_one_line_and_the_sum_of_them_is_told() {
-    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let shared = shared(Settings::with_columns(2));
     let mut column = shared.store.column();
     for key in 0..1000_u32 {
         let key = key.to_le_bytes();
@@ -232,8 +234,7 @@ fn settings_say_what_was_set() {
     ] {
         assert_eq!(value(&default, name), Some(expected), "{name}");
     }
-    let changed = Settings {
-        evict: false,
+    let mut changed = Settings {
         cas: false,
         flush_enabled: false,
         unix_path: Some("/run/x".into()),
@@ -242,6 +243,7 @@ fn settings_say_what_was_set() {
         inter: Some("127.0.0.1,[::1]:5".to_owned()),
         ..Settings::default()
     };
+    changed.columns.evict = false;
     let changed = shared(changed);
     changed.set_verbosity(2);
     let text = answer(&changed, "settings");
@@ -311,7 +313,7 @@ fn dumps_are_forbidden_by_their_flag() {
 
 #[test]
 fn an_audit_is_for_debug_builds_and_finds_nothing() {
-    let shared = shared(Settings { columns: 2, ..Settings::default() });
+    let shared = shared(Settings::with_columns(2));
     let mut column = shared.store.column();
     let put = store::Put::new(store::Verb::Set, b"key");
     column.put(&put, store::Body::Bytes(&[b'v'; 100_000])).unwrap();

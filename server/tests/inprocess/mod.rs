@@ -24,9 +24,18 @@ pub(crate) fn settings(columns: usize) -> Settings {
             protocol: ProtocolMode::Auto,
         }],
         port: Port::Any,
-        columns,
-        ..Settings::default()
+        ..Settings::with_columns(columns)
     }
+}
+
+/// Like `settings`, but with one change of the settings of the columns.
+pub(crate) fn settings_where(
+    columns: usize,
+    change: impl FnOnce(&mut columns::settings::Settings),
+) -> Settings {
+    let mut settings = settings(columns);
+    change(&mut settings.columns);
+    settings
 }
 
 pub(crate) fn start(settings: Settings) -> Server {

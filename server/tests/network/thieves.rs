@@ -133,7 +133,7 @@ fn drive(network: &Network, client: &mut Client) {
 #[test]
 fn answers_leave_by_the_queue_that_was_asked_also_after_the_link_was_down() {
     let veth = Veth { queues: 2, ..Veth::default() };
-    let settings = Settings { columns: 3, steal_rings: true, ..bypassing(3, &[]) };
+    let settings = Settings { steal_rings: true, ..bypassing(3, &[]) };
     let Some(mut network) = Network::of(veth, settings) else { return };
     let mut client = Client::of(&network);
     for _ in 0..2 {

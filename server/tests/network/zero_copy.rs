@@ -156,11 +156,9 @@ fn values_stay_in_the_packets_and_frames_that_brought_them_and_none_is_copied() 
 
 #[test]
 fn what_no_chunk_is_free_for_is_copied_and_nothing_is_evicted() {
-    let settings = Settings {
-        memory_bytes: 8 << 20,
-        item_bytes_max: 1 << 17,
-        ..sharing(ZeroCopy::Full, Mode::Native, 1024)
-    };
+    let shares = sharing(ZeroCopy::Full, Mode::Native, 1024);
+    let mut settings = Settings { memory_bytes: 8 << 20, ..shares };
+    settings.columns.item_bytes_max = 1 << 17;
     let Some(mut network) = Network::of(Veth::default(), settings) else { return };
     let chunks = network.row("memory", "arena_free_bytes") / 2048;
     let value = |key: u64| format!("{key},").chars().cycle().take(1300).collect::<String>();

@@ -37,14 +37,15 @@ impl Relay {
         let words = words.iter().map(|word| (*word).into());
         let action =
             flags::parse(words, &Cpus { list: vec![0], quota: None }, &Ram::default()).unwrap();
-        let Action::Serve(settings, _) = action else { panic!("no settings") };
-        Relay::of(Settings { migrate, ..*settings })
+        let Action::Serve(mut settings, _) = action else { panic!("no settings") };
+        settings.columns.migrate = migrate;
+        Relay::of(*settings)
     }
 
     fn of(settings: Settings) -> Relay {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
         let clock = Clock::new(now.as_secs().try_into().unwrap());
-        let (speak, count) = (settings.protocol, settings.columns);
+        let (speak, count) = (settings.protocol, settings.columns.count);
         let store = Store::new(&settings.store_config()).unwrap();
         let shared = Shared::new(Arc::new(settings), store, clock.process_started);
         let wakers: Vec<_> = (0..count).map(|_| Arc::new(Waker::new().unwrap())).collect();

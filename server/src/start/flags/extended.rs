@@ -56,14 +56,14 @@ pub(super) const OPTIONS: &[Flag] = &[
         long: "maxconns_fast",
         takes: ValueKind::Nothing,
         help: &["immediately close new connections after limit", "(default: enabled)"],
-        handler: Handler::Switches(|choices| choices.settings.connections_max_fast = true),
+        handler: Handler::Switches(|choices| choices.settings.columns.connections_max_fast = true),
     },
     Flag {
         short: None,
         long: "no_maxconns_fast",
         takes: ValueKind::Nothing,
         help: &["let connections above the limit of -c wait in the backlog"],
-        handler: Handler::Switches(|choices| choices.settings.connections_max_fast = false),
+        handler: Handler::Switches(|choices| choices.settings.columns.connections_max_fast = false),
     },
     Flag {
         short: None,
@@ -72,7 +72,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         help: &["seconds after which idle connections are closed", "(default: 0, no timeout)"],
         handler: Handler::Sets(|choices, value| {
             let wrong = "idle_timeout takes a number of seconds, 0 for no timeout";
-            choices.settings.idle_seconds_max = number(value, 0..=INT_MAX, wrong)?;
+            choices.settings.columns.idle_seconds_max = number(value, 0..=INT_MAX, wrong)?;
             Ok(())
         }),
     },
@@ -189,7 +189,7 @@ pub(super) const OPTIONS: &[Flag] = &[
         ],
         handler: Handler::Sets(|choices, value| {
             let wrong = "busy_poll takes 0 to 1000000 microseconds";
-            choices.settings.busy_poll_us = number(value, 0..=1_000_000, wrong)?;
+            choices.settings.columns.busy_poll_us = number(value, 0..=1_000_000, wrong)?;
             Ok(())
         }),
     },
@@ -218,7 +218,7 @@ pub(super) const OPTIONS: &[Flag] = &[
             "connections stay with the thread that accepted them, even",
             "if other threads are idle",
         ],
-        handler: Handler::Switches(|choices| choices.settings.migrate = Migrate::Never),
+        handler: Handler::Switches(|choices| choices.settings.columns.migrate = Migrate::Never),
     },
     flag("no_hashexpand", INDEX),
     Flag {

@@ -27,7 +27,7 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "disable-evictions",
         takes: ValueKind::Nothing,
         help: &["return error on memory exhausted instead of evicting"],
-        handler: Handler::Switches(|choices| choices.settings.evict = false),
+        handler: Handler::Switches(|choices| choices.settings.columns.evict = false),
     },
     Flag {
         short: Some('c'),
@@ -36,7 +36,7 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["max simultaneous connections (default: 1024)"],
         handler: Handler::Sets(|choices, value| {
             let wrong = "Maximum connections must be greater than 0";
-            choices.settings.connections_max = number(value, 1..=INT_MAX, wrong)?;
+            choices.settings.columns.connections_max = number(value, 1..=INT_MAX, wrong)?;
             Ok(())
         }),
     },
@@ -61,7 +61,7 @@ pub(super) const FLAGS: &[Flag] = &[
         ],
         handler: Handler::Sets(|choices, value| {
             let wrong = "Number of requests per event must be greater than 0";
-            choices.settings.requests_per_event = number(value, 1..=INT_MAX, wrong)?;
+            choices.settings.columns.requests_per_event = number(value, 1..=INT_MAX, wrong)?;
             Ok(())
         }),
     },
@@ -128,8 +128,8 @@ pub(super) fn compare_memory(choices: &mut Choices) {
 
 fn set_columns(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let wrong = "Number of threads must be greater than 0";
-    choices.settings.columns = number(value, 1..=INT_MAX, wrong)?;
-    if choices.settings.columns > COLUMNS_MAX {
+    choices.settings.columns.count = number(value, 1..=INT_MAX, wrong)?;
+    if choices.settings.columns.count > COLUMNS_MAX {
         return Err(BadFlag::value(format!(
             "Number of threads must be at most {COLUMNS_MAX} (given: '{value}')"
         )));
@@ -146,23 +146,23 @@ fn set_item_bytes(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     let digits = if unit > 1 { &value[..value.len() - 1] } else { value };
     let wrong = "-I takes a number of bytes, or a number followed by k or m";
     let count = number::<usize>(digits, 0..=INT_MAX, wrong)?;
-    choices.settings.item_bytes_max = count.saturating_mul(unit);
+    choices.settings.columns.item_bytes_max = count.saturating_mul(unit);
     Ok(())
 }
 
 /// Checks the bounds of `-I`, which depend on `-m`.
 pub(super) fn check_item_bytes(settings: &Settings) -> Result<(), BadFlag> {
-    if settings.item_bytes_max < ITEM_BYTES_MIN {
+    if settings.columns.item_bytes_max < ITEM_BYTES_MIN {
         return Err(BadFlag::usage("Item max size cannot be less than 1024 bytes."));
     }
-    if settings.item_bytes_max > ITEM_BYTES_MAX {
+    if settings.columns.item_bytes_max > ITEM_BYTES_MAX {
         return Err(BadFlag::usage("Cannot set item size limit higher than a gigabyte."));
     }
-    if settings.item_bytes_max > settings.memory_bytes / 2 {
+    if settings.columns.item_bytes_max > settings.memory_bytes / 2 {
         return Err(BadFlag::usage(format!(
             "Cannot set item size limit higher than 1/2 of memory max. (-I is {} bytes; half of -m \
              is {} bytes)",
-            settings.item_bytes_max,
+            settings.columns.item_bytes_max,
             settings.memory_bytes / 2
         )));
     }

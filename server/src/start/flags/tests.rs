@@ -66,10 +66,10 @@ fn listen(host: Option<&str>, port: Port) -> Listen {
 fn no_flags_are_memcacheds_defaults_on_all_processors() {
     let settings = settings("");
     assert_eq!(settings.listen, [listen(None, Port::Number(11211))]);
-    assert_eq!(settings.columns, CPUS);
+    assert_eq!(settings.columns.count, CPUS);
     assert_eq!(settings.cpus, [0, 1, 2]);
     assert_eq!(settings.memory_bytes, 64 << 20);
-    assert_eq!(settings.item_bytes_max, 1 << 20);
+    assert_eq!(settings.columns.item_bytes_max, 1 << 20);
 }
 
 #[test]
@@ -256,8 +256,8 @@ fn udp_options() {
 
 #[test]
 fn busy_poll() {
-    assert_eq!(settings("").busy_poll_us, 0);
-    assert_eq!(settings("-o busy_poll=50").busy_poll_us, 50);
+    assert_eq!(settings("").columns.busy_poll_us, 0);
+    assert_eq!(settings("-o busy_poll=50").columns.busy_poll_us, 50);
     refused("-o busy_poll=1000001", 1, "0 to 1000000 microseconds");
 }
 
@@ -266,8 +266,8 @@ fn stealing_can_be_switched_off() {
     assert!(settings("").steal);
     assert!(!settings("-o no_steal").steal);
     assert!(!settings("").steal_rings && settings("-o steal_rings").steal_rings);
-    assert_eq!(settings("").migrate, Migrate::WhileUneven);
-    assert_eq!(settings("-o no_migrate").migrate, Migrate::Never);
+    assert_eq!(settings("").columns.migrate, Migrate::WhileUneven);
+    assert_eq!(settings("-o no_migrate").columns.migrate, Migrate::Never);
 }
 
 #[test]
@@ -455,8 +455,8 @@ fn o_hashpower() {
 
 #[test]
 fn m_no_eviction() {
-    assert!(!settings("-M").evict);
-    assert!(settings("").evict);
+    assert!(!settings("-M").columns.evict);
+    assert!(settings("").columns.evict);
 }
 
 #[test]
@@ -478,7 +478,7 @@ fn o_eviction() {
 
 #[test]
 fn c_connections() {
-    assert_eq!(settings("-c 5").connections_max, 5);
+    assert_eq!(settings("-c 5").columns.connections_max, 5);
     refused("-c 0", 1, "Maximum connections must be greater than 0");
     refused("-c x", 1, "Maximum connections must be greater than 0");
 }
@@ -486,7 +486,7 @@ fn c_connections() {
 #[test]
 fn t_threads() {
     let settings = settings("-t 2");
-    assert_eq!((settings.columns, settings.cpus), (2, vec![0, 1, 2]));
+    assert_eq!((settings.columns.count, settings.cpus), (2, vec![0, 1, 2]));
     refused("-t 0", 1, "Number of threads must be greater than 0");
     refused("-t x", 1, "Number of threads must be greater than 0");
     refused("-t 1025", 1, "at most 1024");
@@ -496,7 +496,7 @@ fn t_threads() {
 
 #[test]
 fn r_requests_per_event() {
-    assert_eq!(settings("-R 500").requests_per_event, 500);
+    assert_eq!(settings("-R 500").columns.requests_per_event, 500);
     refused("-R 0", 1, "Number of requests per event must be greater than 0");
 }
 
@@ -508,9 +508,9 @@ fn c_no_cas() {
 #[test]
 fn i_item_size() {
     for (value, bytes) in [("1k", 1024), ("1024", 1024), ("2M", 2 << 20), ("32m", 32 << 20)] {
-        assert_eq!(settings(&format!("-I {value}")).item_bytes_max, bytes, "{value}");
+        assert_eq!(settings(&format!("-I {value}")).columns.item_bytes_max, bytes, "{value}");
     }
-    assert_eq!(settings("-I 1024m -m 2048").item_bytes_max, 1 << 30);
+    assert_eq!(settings("-I 1024m -m 2048").columns.item_bytes_max, 1 << 30);
     refused("-I 1023", 64, "Item max size cannot be less than 1024 bytes.");
     refused("-I 33m", 64, "Cannot set item size limit higher than 1/2 of memory max.");
     refused("-I 1025m -m 8192", 64, "Cannot set item size limit higher than a gigabyte.");
@@ -603,16 +603,16 @@ fn s_y_z_e_are_refused() {
 #[test]
 fn o_extended_of_ours() {
     assert_eq!(settings("-o no_pin").cpus, [0; 0]);
-    assert!(settings("").connections_max_fast);
-    assert!(!settings("-o no_maxconns_fast").connections_max_fast);
-    assert!(settings("-o no_maxconns_fast,maxconns_fast").connections_max_fast);
+    assert!(settings("").columns.connections_max_fast);
+    assert!(!settings("-o no_maxconns_fast").columns.connections_max_fast);
+    assert!(settings("-o no_maxconns_fast,maxconns_fast").columns.connections_max_fast);
     assert!(settings("").crawler && !settings("-o no_lru_crawler").crawler);
     assert!(settings("-o no_lru_crawler,lru_crawler").crawler);
     let logs = settings("-o worker_logbuf_size=8,watcher_logbuf_size=16");
     assert_eq!((logs.worker_log_bytes, logs.watcher_log_bytes), (8 << 10, 16 << 10));
     refused("-o worker_logbuf_size=0", 1, "worker_logbuf_size must be between 1 and 1048576");
     assert!(settings("").slab_reassign && !settings("-o no_slab_reassign").slab_reassign);
-    assert_eq!(settings("-o idle_timeout=30").idle_seconds_max, 30);
+    assert_eq!(settings("-o idle_timeout=30").columns.idle_seconds_max, 30);
     refused("-o idle_timeout", 1, "Missing argument for idle_timeout");
     refused("-o idle_timeout=x", 1, "idle_timeout takes a number of seconds");
 }

@@ -139,9 +139,10 @@ pub(super) fn finish(choices: &mut Choices) -> Result<(), BadFlag> {
         ));
     }
     let queues = xdp.queues.as_ref().map_or(0, ExactSizeIterator::len);
-    if queues > *columns {
+    if queues > columns.count {
         return Err(BadFlag::usage(format!(
-            "--xdp is refused: {queues} queues need {queues} threads, but -t is {columns}"
+            "--xdp is refused: {queues} queues need {queues} threads, but -t is {}",
+            columns.count
         )));
     }
     let XdpFlags { allow, mode, fallback, .. } = std::mem::take(&mut choices.xdp);

@@ -1,66 +1,70 @@
 //! Runs this program under callgrind, and reads callgrind's output.
 //!
-//! Where: between `main`, which computes the figures, and valgrind.
+//! Where: benches that count instructions.
 //! Invariant: an instruction counts for its source line, and for the function whose text contains
 //! this line, even if the compiler has inlined the function.
 //! Source: valgrind's manual, "Callgrind Format Specification".
 
 use std::collections::HashMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-use crate::measure::{Outcome, fail};
-use crate::{Options, files};
-
-/// Pattern of function names. Callgrind counts the matching functions and the functions they call.
-const COUNTED: &str = "*measured_batches*";
-
-const OWN_FILES: &str = "server/benches/";
 
 type Place = (String, String, u32);
 
 /// Number of executed instructions at each place; may be negative in a difference of profiles.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Profile {
+pub struct Profile {
     places: HashMap<Place, i64>,
 }
 
-pub(crate) fn version() -> Outcome<String> {
+/// Returns the version of valgrind.
+///
+/// # Errors
+/// valgrind does not run.
+pub fn version() -> io::Result<String> {
     match Command::new("valgrind").arg("--version").stdin(Stdio::null()).output() {
         Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned()),
-        Err(error) => fail(format!(
+        Err(error) => Err(io::Error::other(format!(
             "valgrind: {error}; the count of instructions needs the package `valgrind` \
              (Debian, Ubuntu: apt-get install valgrind)"
-        )),
+        ))),
     }
 }
 
-pub(crate) fn count(op: &str, count: u32, options: &Options) -> Outcome<Profile> {
-    let file = std::env::temp_dir().join(format!("callgrind.{}.{count}", std::process::id()));
+/// Runs this program with `arguments` under callgrind. Counts the functions that match the pattern
+/// `counted` and the functions they call, or (`None`) the whole program.
+///
+/// # Errors
+/// valgrind or the program fails, or callgrind counts nothing.
+pub fn count(counted: Option<&str>, arguments: &[&str]) -> io::Result<Profile> {
+    let file = std::env::temp_dir().join(format!("callgrind.{}", std::process::id()));
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--quiet"]);
-    if op != files::OP {
-        command.args(["--collect-atstart=no", &format!("--toggle-collect={COUNTED}")]);
+    if let Some(counted) = counted {
+        command.args(["--collect-atstart=no", &format!("--toggle-collect={counted}")]);
     }
     command.arg(format!("--callgrind-out-file={}", file.display()));
-    command.arg(std::env::current_exe()?);
-    command.args(["--op", op, "--for-callgrind", &count.to_string()]);
-    command.args(["--count", &options.count.to_string(), "--keys", &options.keys.to_string()]);
-    command.args(["--value-bytes", &options.value_bytes.to_string()]);
-    command.args(["--protocol", options.protocol.name()]);
-    command.args(["--eviction", options.eviction.name()]);
+    command.arg(std::env::current_exe()?).args(arguments);
     let output = command.stdin(Stdio::null()).output()?;
+    let failed = |why: &str| io::Error::other(format!("{}: {why}", arguments.join(" ")));
     if !output.status.success() {
-        return fail(format!("{op}: {}", String::from_utf8_lossy(&output.stderr)));
+        return Err(failed(&String::from_utf8_lossy(&output.stderr)));
     }
     let text = fs::read_to_string(&file)?;
     fs::remove_file(&file)?;
     let profile = Profile::parse(&text);
     match profile.all() {
-        0 => fail(format!("{op}: callgrind counted nothing")),
+        0 => Err(failed("callgrind counted nothing")),
         _ => Ok(profile),
     }
+}
+
+/// Returns how many of `instructions` one of `count` operations takes.
+#[expect(clippy::cast_precision_loss, reason = "never near 2^53 instructions")]
+pub fn per_operation(instructions: i64, count: u32) -> f64 {
+    instructions as f64 / f64::from(count)
 }
 
 /// The names of files or functions by their numbers. Callgrind's output has a number and a name
@@ -112,11 +116,13 @@ impl Profile {
         profile
     }
 
-    pub(crate) fn all(&self) -> i64 {
+    /// Returns the instructions of all places together.
+    pub fn all(&self) -> i64 {
         self.places.values().sum()
     }
 
-    pub(crate) fn less(&self, other: &Profile) -> Profile {
+    /// Returns the difference of this profile and another one.
+    pub fn less(&self, other: &Profile) -> Profile {
         let mut difference = self.clone();
         for (place, cost) in &other.places {
             *difference.places.entry(place.clone()).or_default() -= cost;
@@ -124,14 +130,14 @@ impl Profile {
         difference
     }
 
-    /// Removes the instructions of this bench's own lines, which call the code and check results.
-    pub(crate) fn without_this_program(mut self) -> Profile {
-        self.places.retain(|(_, file, _), _| !file.contains(OWN_FILES));
+    /// Removes the instructions of benches, whose lines call the code and check results.
+    pub fn without_benches(mut self) -> Profile {
+        self.places.retain(|(_, file, _), _| !file.contains("/benches/"));
         self
     }
 
     /// Returns the files of the crates' sources, each with its instructions, in alphabetical order.
-    pub(crate) fn by_source_file(&self) -> Vec<(String, i64)> {
+    pub fn by_source_file(&self) -> Vec<(String, i64)> {
         let of_source = |(_, file, _): &Place| match is_ours(file) && file.contains("/src/") {
             true => shown(file),
             false => String::new(),
@@ -142,7 +148,8 @@ impl Profile {
         files
     }
 
-    pub(crate) fn by_line(&self) -> Vec<(String, i64)> {
+    /// Returns each source line with its instructions, the largest number first.
+    pub fn by_line(&self) -> Vec<(String, i64)> {
         self.by(|(function, file, line)| match is_ours(file) {
             true => format!("{}:{line}", shown(file)),
             false => format!("{}:{line} in {}", shown(file), last_name(function)),
@@ -150,7 +157,7 @@ impl Profile {
     }
 
     /// Returns each function with the instructions of its source lines, the largest number first.
-    pub(crate) fn by_function(&self) -> Vec<(String, i64)> {
+    pub fn by_function(&self) -> Vec<(String, i64)> {
         let mut sources: HashMap<String, Vec<String>> = HashMap::new();
         self.by(|(function, file, line)| {
             if !is_ours(file) {
@@ -186,7 +193,7 @@ fn moved(line: u32, position: &str) -> Option<u32> {
 }
 
 fn root() -> &'static str {
-    env!("CARGO_MANIFEST_DIR").trim_end_matches("/server")
+    env!("CARGO_MANIFEST_DIR").trim_end_matches("/testing")
 }
 
 fn is_ours(file: &str) -> bool {
