@@ -5,7 +5,8 @@
 //! process may use. Then `run` opens the listeners and starts the columns, which share the state in
 //! `shared`. The columns pass each request to `execute`, which calls the store and writes the
 //! reply. A command whose answer takes several turns becomes an `errand`; `stats` shows the counts
-//! of all these modules.
+//! of all these modules. `admin` shows
+//! the same counts over HTTP.
 //! Invariant: the execution of a request does not allocate, block or log.
 
 // Once, before the first request.
@@ -18,6 +19,9 @@ pub mod start;
 pub mod clock;
 pub mod execute;
 pub mod shared;
+
+// For operators.
+mod admin;
 
 // For a request that asks about the server, or whose answer takes several turns.
 mod errand;

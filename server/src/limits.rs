@@ -129,6 +129,24 @@ pub const WATCHERS_MAX: usize = 20;
 /// watch evictions.
 pub const EVICTIONS_NOTED_MAX: usize = 1024;
 
+/// Maximum number of connections to `--admin` that are answered at a time. Later connections wait
+/// in the listener's backlog.
+pub const ADMIN_CONNECTIONS_MAX: usize = 16;
+
+/// Maximum number of bytes in the line and the headers of a request to `--admin`.
+pub const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 10;
+
+/// A connection to `--admin` is closed if its request is not sent, or its answer not received, in
+/// this time.
+pub const ADMIN_REQUEST_TIME: Duration = Duration::from_secs(5);
+
+/// If the thread of `--admin` cannot accept a connection, it waits for this time.
+pub const ADMIN_REST: Duration = Duration::from_millis(100);
+
+/// `/healthz` reports a fault if the first column has not run for more than this many seconds. The
+/// column runs once a second even without requests.
+pub const HEALTHY_LAG_SECONDS_MAX: u32 = 5;
+
 /// If a server ends gracefully, this is the maximum time for which it waits for requests and
 /// replies under way.
 pub const END_GRACEFULLY: Duration = Duration::from_secs(5);

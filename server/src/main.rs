@@ -73,7 +73,11 @@ fn serve(settings: Settings) -> Result<(), Failure> {
 
     let pid_path = settings.pid_path.clone();
     let server = start(settings, user)?;
-    if let Err(text) = port_file::write(&server.addresses(), server.datagram_addresses()) {
+    if let Err(text) = port_file::write(&[
+        ("TCP", &server.addresses()),
+        ("UDP", server.datagram_addresses()),
+        ("ADMIN", server.admin_address().as_slice()),
+    ]) {
         tell(&text);
     }
     let pid_file = match pid_path.as_deref().map(PidFile::write).transpose() {
@@ -201,11 +205,18 @@ fn start(settings: Settings, user: Option<User>) -> Result<Server, Failure> {
     for address in server.datagram_addresses() {
         log::info!("server listening on {address} (udp)");
     }
+    if let Some(address) = server.admin_address() {
+        log::info!("server listening on {address} (admin)");
+    }
     Ok(server)
 }
 
 fn not_started(error: StartError) -> Failure {
-    let status = if matches!(error, StartError::Listen(_)) { SYSTEM } else { FAILURE };
+    let status = if matches!(error, StartError::Listen(_) | StartError::Admin(..)) {
+        SYSTEM
+    } else {
+        FAILURE
+    };
     Failure { text: error.to_string(), status }
 }
 

@@ -28,6 +28,7 @@ use memory::arena::Arena;
 use net::{Calls, Endpoint, Waker};
 use store::Store;
 
+use crate::admin::{Admin, AdminListener};
 use crate::clock::Clock;
 use crate::execute::Context;
 use crate::limits;
@@ -48,6 +49,9 @@ pub enum StartError {
     /// AF_XDP is not available (`--xdp`).
     #[error(transparent)]
     Bypass(#[from] BypassError),
+    /// The address of `--admin` cannot be opened.
+    #[error("failed to listen on {0} (--admin): {1}")]
+    Admin(SocketAddr, io::Error),
     /// The store cannot be created.
     #[error(transparent)]
     Store(#[from] store::MakeError),
@@ -62,6 +66,7 @@ pub enum StartError {
 pub struct BoundServer {
     settings: Arc<Settings>,
     listeners: Listeners,
+    admin: Option<AdminListener>,
     bypass: Option<bypass::OpenPorts>,
 }
 
@@ -74,6 +79,7 @@ pub struct Server {
     listeners: Vec<ColumnListener<net::Listener>>,
     columns: Vec<RunningColumn>,
     populator: Populator,
+    admin: Option<Admin>,
     end: Arc<End>,
 }
 
@@ -94,15 +100,17 @@ struct RunningColumn {
 }
 
 impl BoundServer {
-    /// Opens the listeners and, with `--xdp`, the AF_XDP ports. Each AF_XDP port receives and sends
-    /// the packets of one queue of the interface.
+    /// Opens the listeners (also that of `--admin`) and, with `--xdp`, the AF_XDP ports. Each of
+    /// these ports receives and sends the packets of one queue of the interface.
     ///
     /// # Errors
     /// A listener or a port cannot be opened.
     pub fn bind(settings: Settings) -> Result<BoundServer, StartError> {
         let listeners = listen::open(&settings)?;
         let bypass = bypass::open(&settings, &listeners.datagram_addresses)?;
-        Ok(BoundServer { settings: Arc::new(settings), listeners, bypass })
+        let bind = |at| AdminListener::bind(at).map_err(|error| StartError::Admin(at, error));
+        let admin = settings.admin.map(bind).transpose()?;
+        Ok(BoundServer { settings: Arc::new(settings), listeners, admin, bypass })
     }
 
     /// The TCP addresses of the listeners, with the port that the system chose instead of port 0.
@@ -111,12 +119,25 @@ impl BoundServer {
         addresses(&self.listeners.endpoints)
     }
 
-    /// Makes the store and starts the columns.
+    /// Makes the store, and starts the columns and the thread of `--admin`.
     ///
     /// # Errors
-    /// There is no memory, thread or descriptor for the store or the columns.
-    pub fn start(self) -> Result<Server, StartError> {
-        let BoundServer { settings, listeners, bypass } = self;
+    /// There is no memory, thread or descriptor for the store or the threads.
+    pub fn start(mut self) -> Result<Server, StartError> {
+        let admin = self.admin.take();
+        let mut server = self.start_columns()?;
+        match admin.map(|listener| listener.start(Arc::clone(&server.shared))).transpose() {
+            Ok(admin) => server.admin = admin,
+            Err(error) => {
+                server.stop();
+                return Err(error.into());
+            }
+        }
+        Ok(server)
+    }
+
+    fn start_columns(self) -> Result<Server, StartError> {
+        let BoundServer { settings, listeners, bypass, .. } = self;
         let ring_bytes = bypass.as_ref().map_or(0, |it| it.interface.ring_bytes());
         let locked = settings.lock_memory.then(process::lock_present);
         let nodes = Nodes::read(Path::new("/"));
@@ -128,8 +149,7 @@ impl BoundServer {
             log::warn!("-k invalid, mlockall() failed: {error} ({})", process::unlock());
         }
         let is_locked = locked.is_some_and(|locked| locked.is_ok());
-        let clock = Clock::new(unix_seconds());
-        let start = coarse_now();
+        let (clock, start) = (Clock::new(unix_seconds()), coarse_now());
         let waker = |_| Waker::new().map(Arc::new);
         let wakers = (0..settings.columns.count).map(waker).collect::<io::Result<Vec<_>>>()?;
         let shared = Shared::new(Arc::clone(&settings), store, clock.process_started);
@@ -141,7 +161,8 @@ impl BoundServer {
             endpoints: listeners.endpoints,
             datagram_addresses: listeners.datagram_addresses.clone(),
             listeners: listeners.columns.iter().flatten().cloned().collect(),
-            columns: Vec::with_capacity(settings.columns.count),
+            columns: Vec::new(),
+            admin: None,
             end: Arc::default(),
         };
         let guard = guard(&settings, &listeners.datagram_addresses);
@@ -345,6 +366,12 @@ impl Server {
         &self.datagram_addresses
     }
 
+    /// The address and port of the listener for operators (`--admin`).
+    #[must_use]
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(Admin::address)
+    }
+
     /// The state that the columns share: store, counters, settings.
     #[must_use]
     pub fn shared(&self) -> &Arc<Shared> {
@@ -360,6 +387,7 @@ impl Server {
     /// `limits::END_GRACEFULLY`, and then stops the server. Removes the Unix socket's file.
     pub fn stop_gracefully(mut self) {
         self.end.tell_gracefully();
+        self.admin.iter().for_each(Admin::tell_end);
         self.close_listeners();
         self.wake();
         let since = Instant::now();
@@ -388,6 +416,9 @@ impl Server {
         }
         self.close_listeners();
         self.populator.stop();
+        if let Some(admin) = self.admin {
+            admin.stop();
+        }
     }
 
     fn wake(&self) {

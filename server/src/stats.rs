@@ -15,6 +15,7 @@ mod detail;
 mod general;
 mod hot;
 mod items;
+mod json;
 mod latency;
 mod memory;
 mod mrc;
@@ -42,7 +43,11 @@ use crate::shared::watch;
 use ::columns::executor::{Errand as _, NextStep, Progress};
 use ::columns::out::Out;
 use pending::{Listing, Order, Pending};
-use rows::{Rows, WriteRows, stat};
+use rows::{Rows, Target, WriteRows, stat};
+
+pub(crate) use columns::executed;
+pub(crate) use json::all;
+pub(crate) use mrc::miss_ratios;
 
 /// The slab class that `stats` reports for all items.
 const CLASS: u32 = 1;
@@ -102,7 +107,9 @@ pub(crate) fn answer(context: &mut Context, request: &Stats<'_>, out: &mut Out) 
     let begun = match pending(&context.shared, request) {
         Pending::Rows(write) => {
             let shared = &context.shared;
-            form.stats(&mut out.buf, |out| write(shared, &mut Rows { form, now, out }));
+            form.stats(&mut out.buf, |out| {
+                write(shared, &mut Rows { now, target: Target::Reply(form, out) });
+            });
             return NextStep::Continue;
         }
         Pending::Reply(outcome) => {
@@ -120,7 +127,9 @@ pub(crate) fn answer(context: &mut Context, request: &Stats<'_>, out: &mut Out) 
             return NextStep::Continue;
         }
         Pending::Hot => {
-            form.stats(&mut out.buf, |out| hot::write(context, &mut Rows { form, now, out }));
+            form.stats(&mut out.buf, |out| {
+                hot::write(context, &mut Rows { now, target: Target::Reply(form, out) });
+            });
             return NextStep::Continue;
         }
         Pending::Errand(listing) => match context.refuses_errands() {

@@ -150,6 +150,12 @@ impl Store {
         self.mrc.one_in()
     }
 
+    /// The time of the store's clock. Columns set it; 0 before the first column has set it.
+    #[must_use]
+    pub fn now(&self) -> u32 {
+        self.log.now()
+    }
+
     /// True if the index grows, because it has more items than its lines should hold.
     #[must_use]
     pub fn index_is_expanding(&self) -> bool {

@@ -130,6 +130,10 @@ impl Log {
         self.now.fetch_max(now, Ordering::Relaxed); // no other data depends on `now`
     }
 
+    pub(crate) fn now(&self) -> u32 {
+        self.now.load(Ordering::Relaxed) // no other data depends on `now`
+    }
+
     /// Notes a change that may have made background work due. Called after the change.
     pub(crate) fn note_change(&self) {
         self.changes.fetch_add(1, Ordering::Release); // pairs with `changes`

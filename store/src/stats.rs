@@ -121,8 +121,7 @@ memory::counters! {
     bytes,
     /// Bytes of linked items in the probation queue.
     probation_bytes,
-    /// Bytes of the log that items unlinked by this column take. In `Stats`: all dead bytes of the
-    /// log, that is, with voids and without retired segments.
+    /// Dead bytes of the log: bytes of unlinked items, and of places that got no item.
     dead_bytes,
     /// Number of recent evictions that `eviction_age` averages.
     late_evictions,

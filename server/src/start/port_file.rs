@@ -13,25 +13,26 @@ use super::replace;
 /// The environment variable that names the file.
 pub const VARIABLE: &str = "MEMCACHED_PORT_FILENAME";
 
-/// Writes the ports of the `tcp` and `udp` addresses, one line each, to the file that `VARIABLE`
-/// names. Does nothing if the variable is unset or empty.
+/// Writes the ports of addresses, one line each, to the file that `VARIABLE` names. `ports` has the
+/// addresses of each kind of listener. Does nothing if the variable is unset or empty.
 ///
 /// # Errors
 /// The file cannot be written; the text says which file and why.
-pub fn write(tcp: &[SocketAddr], udp: &[SocketAddr]) -> Result<(), String> {
+pub fn write(ports: &[(&str, &[SocketAddr])]) -> Result<(), String> {
     let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) else {
         return Ok(());
     };
     let path = PathBuf::from(path);
-    replace::replace(&path, ".lck", &(lines("TCP", tcp) + &lines("UDP", udp)))
+    let text: String = ports.iter().map(|(kind, addresses)| lines(kind, addresses)).collect();
+    replace::replace(&path, ".lck", &text)
         .map_err(|text| format!("Failed to open \"{}\": {text}", path.display()))
 }
 
-fn lines(transport: &str, addresses: &[SocketAddr]) -> String {
+fn lines(kind: &str, addresses: &[SocketAddr]) -> String {
     let mut text = String::new();
     for address in addresses {
         let family = if address.is_ipv4() { "INET" } else { "INET6" };
-        let _ = writeln!(text, "{transport} {family}: {}", address.port());
+        let _ = writeln!(text, "{kind} {family}: {}", address.port());
     }
     text
 }

@@ -21,12 +21,15 @@ use rustix::mm::{MlockAllFlags, mlockall, munlockall};
 use rustix::process::{DumpableBehavior, Resource, Rlimit, Signal, getrlimit, setrlimit};
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 
+use crate::limits::ADMIN_CONNECTIONS_MAX;
 use crate::start::settings::Settings;
 
 /// Number of descriptors that a column needs for its epoll, waker, timer and `schedstat`.
 const FILES_PER_COLUMN: usize = 4;
 /// Number of listeners of a column for one value of `-l`, which may be a name with four addresses.
 const FILES_PER_LISTEN: usize = 4;
+/// Number of descriptors for the listener of `--admin`, and for the epoll and wakers of its thread.
+const FILES_ADMIN: usize = 8;
 /// Number of descriptors for the standard streams, and for files that are open for a short time.
 const FILES_BASE: usize = 32;
 
@@ -71,7 +74,8 @@ pub fn raise_limits(settings: &Settings) -> Result<(), String> {
 #[must_use]
 pub fn files_beside_connections(settings: &Settings) -> u64 {
     let of_column = FILES_PER_COLUMN + FILES_PER_LISTEN * settings.listen.len();
-    u64::try_from(settings.columns.count * of_column + FILES_BASE).unwrap_or(u64::MAX)
+    let of_admin = settings.admin.map_or(0, |_| FILES_ADMIN + ADMIN_CONNECTIONS_MAX);
+    u64::try_from(settings.columns.count * of_column + of_admin + FILES_BASE).unwrap_or(u64::MAX)
 }
 
 fn limit(current: u64, maximum: u64) -> Rlimit {

@@ -5,7 +5,7 @@
 //! Invariant: `flags::parse` checks memcached's bounds. No other code checks these bounds again.
 //! Source: memcached 1.6.45 `settings_init` and `main`.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -132,6 +132,8 @@ pub struct Settings {
     pub unix_path: Option<PathBuf>,
     /// Access mode of the Unix socket (`-a`), as for chmod.
     pub unix_mask: u32,
+    /// The address of the listener for operators (`--admin`).
+    pub admin: Option<SocketAddr>,
     /// Bytes that items, index and all per-item state may take together (`-m`).
     pub memory_bytes: usize,
     /// Number of items for which the index has room at first (`-o hashpower`). 0 means the minimum.
@@ -250,6 +252,7 @@ impl Settings {
             zero_copy_bytes_min: 1024,
             unix_path: None,
             unix_mask: 0o700,
+            admin: None,
             memory_bytes: 64 << 20,
             index_items: 0,
             huge_pages: false,

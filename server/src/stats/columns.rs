@@ -49,7 +49,7 @@ fn or_none(number: Option<usize>) -> i64 {
 }
 
 /// Number of requests that `stats` counts by command; each key of a multiget counts as one.
-fn executed(column: &Sums) -> u64 {
+pub(crate) fn executed(column: &Sums) -> u64 {
     column.requests.gets()
         + column.requests.set_cmds
         + column.requests.touches()

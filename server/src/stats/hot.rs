@@ -12,10 +12,12 @@ use protocol::text::list::escaped;
 use super::rows::{Rows, stat};
 use crate::execute::Context;
 use crate::limits::{BIG_KEYS_MAX, HOT_KEYS_TOLD};
+use crate::shared::Shared;
 use crate::shared::sampled::Hot;
 
-pub(super) fn write(context: &mut Context, rows: &mut Rows<'_>) {
-    let columns = context.shared.samples.iter();
+/// Writes the hot keys. Returns the samples of all columns.
+pub(super) fn hottest(shared: &Shared, rows: &mut Rows<'_>) -> Vec<Hot> {
+    let columns = shared.samples.iter();
     let all: Vec<Hot> = columns.map(|column| column.with(|samples| samples.hot.clone())).collect();
     let (hottest, requests) = Hot::hottest(&all);
     stat!(rows, "requests", requests);
@@ -27,6 +29,11 @@ pub(super) fn write(context: &mut Context, rows: &mut Rows<'_>) {
         stat!(rows, &format!("hot:{key}:at_least"), at_least);
         stat!(rows, &format!("hot:{key}:error"), hot.error);
     }
+    all
+}
+
+pub(super) fn write(context: &mut Context, rows: &mut Rows<'_>) {
+    let all = hottest(&context.shared, rows);
     let mut keys: Vec<_> = all.iter().flat_map(Hot::biggest).map(|big| &big.key).collect();
     keys.sort_unstable();
     keys.dedup();

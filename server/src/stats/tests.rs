@@ -5,7 +5,7 @@ use std::sync::Arc;
 use protocol::{Args, Form, LineTokens, Stats};
 use store::policy::Eviction;
 
-use super::rows::Rows;
+use super::rows::{Rows, Target};
 use super::{Pending, obey, pending};
 use crate::clock::START;
 use crate::shared::Shared;
@@ -22,9 +22,9 @@ fn answer(shared: &Shared, arguments: &str) -> String {
     let request = Stats { args, lists: true, form };
     let now = START + 10;
     match pending(shared, &request) {
-        Pending::Rows(write) => {
-            form.stats(&mut out, |out| write(shared, &mut Rows { form, now, out }))
-        }
+        Pending::Rows(write) => form.stats(&mut out, |out| {
+            write(shared, &mut Rows { now, target: Target::Reply(form, out) });
+        }),
         Pending::Reply(outcome) => form.write_outcome(outcome, &mut out),
         Pending::Order(order) => form.write_outcome(obey(shared, order), &mut out),
         _ => panic!("{arguments} takes several turns"),

@@ -4,6 +4,8 @@
 //! Invariant: a server without an address to listen on starts, like memcached, but with a warning.
 //! Source: memcached 1.6.45 `server_sockets` (the syntax of -l), `main`.
 
+use std::net::{Ipv4Addr, SocketAddr};
+
 use super::flag::{BadFlag, Choices, Flag, Handler, ValueKind, number};
 use crate::start::settings::{Listen, Port};
 use protocol::{ModeNames, ProtocolMode};
@@ -88,7 +90,37 @@ pub(super) const FLAGS: &[Flag] = &[
         help: &["protocol - one of ascii, binary, or auto (default: auto-negotiate)"],
         handler: Handler::Sets(set_protocol),
     },
+    Flag {
+        short: None,
+        long: "admin",
+        takes: ValueKind::Value("<addr>"),
+        help: &[
+            "serve metrics (/metrics, /stats.json, /healthz, /readyz) over HTTP",
+            "at PORT on 127.0.0.1, or at ADDR:PORT (default: off)",
+        ],
+        handler: Handler::Sets(set_admin),
+    },
 ];
+
+fn set_admin(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
+    let address = match value.parse::<u16>() {
+        Ok(port) => SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+        Err(_) => value.parse().map_err(|_| {
+            BadFlag::value(format!(
+                "--admin takes a port, or an address and a port such as 127.0.0.1:9150 or \
+                 [::1]:9150 (given: '{value}')"
+            ))
+        })?,
+    };
+    if !address.ip().to_canonical().is_loopback() {
+        choices.notes.push(format!(
+            "WARNING: --admin {address}: whoever can connect to this address can read the \
+             statistics, and with them requested keys (unless -X is given)"
+        ));
+    }
+    choices.settings.admin = Some(address);
+    Ok(())
+}
 
 fn set_port(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
     choices.settings.port = port(value, "-p")?;
