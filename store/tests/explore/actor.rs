@@ -6,20 +6,21 @@
 //! Source: none.
 
 use crate::linear::Call;
-use crate::model::{Event, Item, MetaReadResult, ReadResult};
+use crate::register::Event;
 use crate::ring::Ring;
 use crate::script::{
-    APART_SECONDS_MAX, Act, Cas, DeltaAct, FRAME_BYTES, KeyAct, Look, MarkAct, MetaAct, PutAct,
-    SEGMENT_BYTES, START, Script,
+    APART_SECONDS_MAX, Act, Cas, FRAME_BYTES, KeyAct, Look, PutAct, SEGMENT_BYTES, START, Script,
 };
+use crate::verbs::ask::{ask, framed, seen, whole};
+use crate::verbs::request::{Answer, Reply, Request, Seen};
 use memory::short::{ShortText, Surround};
 use memory::sync::plain_access;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use store::{
-    AppendedPart, Body, Column, DeleteResult, Delta, Draft, Head, HeadResult, LookupResult,
-    MetaDelete, MetaGet, MetaStep, Pinned, Put, PutResult, StoreError, Value, Verb,
+    AppendedPart, Body, Column, Draft, Head, HeadResult, LookupResult, Pinned, Put, StoreError,
+    Value, Verb,
 };
 
 /// Bytes of the longest value that the ring receives. Longer values do not use the ring.
@@ -57,15 +58,16 @@ fn fill_value(key: u32, bytes: usize) -> Vec<u8> {
 }
 
 impl World {
-    pub(crate) fn new(script: &Script) -> Self {
+    pub(crate) fn new(script: Script) -> Self {
         let number = AtomicU64::new;
+        let clock = |behind| AtomicU32::new(START - behind);
         Self {
-            script: script.clone(),
             moment: number(0),
             calls: Mutex::default(),
-            clocks: script.behind.iter().map(|behind| AtomicU32::new(START - behind)).collect(),
+            clocks: script.behind.iter().map(clock).collect(),
             latest: Mutex::default(),
             seen: (0..script.keys).map(|_| number(0)).collect(),
+            script,
             made: number(0),
             wrong: Mutex::default(),
             refused: AtomicU32::new(0),
@@ -118,34 +120,6 @@ pub(crate) struct Actor {
     pub(crate) ring: Option<Ring>,
 }
 
-fn bytes(pinned: &Pinned) -> Vec<u8> {
-    let mut all = Vec::new();
-    for piece in pinned.pieces() {
-        plain_access(piece.as_ptr(), piece.len(), false);
-        all.extend_from_slice(piece);
-    }
-    all
-}
-
-fn whole(value: &Value<'_>) -> Vec<u8> {
-    match value {
-        Value::Log(log) => {
-            plain_access(log.as_ptr(), log.len(), false);
-            log.to_vec()
-        }
-        Value::Frames(pinned, tail) => {
-            let mut all = bytes(pinned);
-            plain_access(tail.as_ptr(), tail.len(), false);
-            all.extend_from_slice(tail);
-            all
-        }
-    }
-}
-
-fn missed(exptime: u32) -> Event {
-    Event::MetaGet { steps: vec![MetaStep::Touch(exptime)], win: false, hit: None }
-}
-
 impl Actor {
     pub(crate) fn set_now(&mut self, now: u32) {
         let began = self.world.moment();
@@ -167,7 +141,7 @@ impl Actor {
             Act::Pin(key) => {
                 let hit = self.column.get(&name(*key));
                 if let Some(Value::Frames(pinned, _)) = hit.map(|hit| hit.value) {
-                    self.pins.push((bytes(&pinned), pinned));
+                    self.pins.push((framed(&pinned), pinned));
                 }
             }
             Act::Unpin => self.unpin(),
@@ -222,7 +196,7 @@ impl Actor {
 
     pub(crate) fn unpin(&mut self) {
         for (value, pinned) in std::mem::take(&mut self.pins) {
-            if bytes(&pinned) != value {
+            if framed(&pinned) != value {
                 self.world.wrong(format!("lane {}: held frames have changed", self.lane));
             }
         }
@@ -241,73 +215,29 @@ impl Actor {
 
     pub(crate) fn on_key(&mut self, key: usize, act: &KeyAct) {
         let began = self.world.moment();
-        let event = match act {
-            KeyAct::Get(look) => Event::Get(self.get(key, *look)),
-            KeyAct::Touch(exptime) => match self.column.touch(&name(key), *exptime) {
-                Ok(true) => Event::Touched(*exptime),
-                // A touch that finds no room is recorded as a miss too: the item is unchanged.
-                Ok(false) | Err(_) => missed(*exptime),
-            },
-            KeyAct::GetAndTouch(exptime) => self.get_and_touch(key, *exptime),
+        let (request, reply) = match act {
+            KeyAct::Get(look) => {
+                let answer = self.get(key, *look).map_or(Answer::Miss, Answer::Hit);
+                (Request::get(&[]), Ok(answer))
+            }
             KeyAct::Put(act) => self.put(key, act),
-            KeyAct::Delete => {
-                let was = self.column.delete(&name(key));
-                let result = if was { DeleteResult::Deleted } else { DeleteResult::NotFound };
-                Event::Delete { cas: None, result }
+            KeyAct::Ask(request, form, cas) => {
+                let request = request.with(self.world.cas(key, *cas), Vec::new().into(), |at| at);
+                let reply = ask(&mut self.column, &name(key), (&request, *form), &[]);
+                (request, reply)
             }
-            KeyAct::MetaDelete(act) => self.meta_delete(key, act),
-            KeyAct::Delta(act) => self.delta(key, act),
-            KeyAct::MetaGet(act) => self.meta_get(key, act),
         };
-        if let Event::Get(Some(ReadResult { cas, .. }))
-        | Event::Put { result: Ok(PutResult::Stored { cas, .. }), .. } = &event
-        {
-            self.world.see(key, *cas);
-        }
-        if let Event::Put { result: Err(_), .. }
-        | Event::Delta { result: Err(_), .. }
-        | Event::Mark { result: Err(_), .. } = &event
-        {
-            self.world.refused.fetch_add(1, SeqCst);
-        }
-        self.note(Some(key), began, event);
-    }
-
-    fn get_and_touch(&mut self, key: usize, exptime: u32) -> Event {
-        let Ok(Some(hit)) = self.column.get_and_touch(&name(key), exptime) else {
-            return missed(exptime);
-        };
-        let (flags, cas) = (hit.client_flags, hit.cas);
-        Event::GotAndTouched(ReadResult { value: whole(&hit.value).into(), flags, cas }, exptime)
-    }
-
-    fn delta(&mut self, key: usize, act: &DeltaAct) -> Event {
-        let DeltaAct { incr, delta, vivify, exptime, .. } = *act;
-        let cas = self.world.cas(key, act.cas);
-        let request = Delta { key: &name(key), incr, delta, cas, cas_in: None, vivify, exptime };
-        let result = self.column.delta(&request);
-        Event::Delta { incr, delta, cas, vivify, exptime, result }
-    }
-
-    fn meta_get(&mut self, key: usize, act: &MetaAct) -> Event {
-        let MetaAct { steps, win, bump } = act.clone();
-        let name = name(key);
-        let get = MetaGet { key: &name, key_binary: false, cas_in: None, bump, win, steps: &steps };
-        let hit = self.column.meta_get(&get).ok().flatten().map(|hit| {
-            let (flags, cas) = (hit.hit.client_flags, hit.hit.cas);
-            MetaReadResult {
-                seen: ReadResult { value: whole(&hit.hit.value).into(), flags, cas },
-                exptime: hit.exptime,
-                stale: hit.stale,
-                token_sent: hit.token_sent,
-                won: hit.won,
-                vivified: hit.vivified,
+        match &reply {
+            Ok(answer) if !matches!(act, KeyAct::Ask(..)) => {
+                answer.cas().into_iter().for_each(|cas| self.world.see(key, cas));
             }
-        });
-        Event::MetaGet { steps, win, hit }
+            Ok(_) => {}
+            Err(_) => _ = self.world.refused.fetch_add(1, SeqCst),
+        }
+        self.note(Some(key), began, Event::Asked(request, reply));
     }
 
-    fn get(&mut self, key: usize, look: Look) -> Option<ReadResult> {
+    fn get(&mut self, key: usize, look: Look) -> Option<Seen> {
         let name = name(key);
         let hash = self.column.hashed(&name);
         let head_fields = Cell::new((0, 0));
@@ -315,15 +245,14 @@ impl Actor {
         let looked = match look {
             Look::Plain | Look::Held => {
                 let hit = self.column.get(&name)?;
-                let (flags, cas) = (hit.client_flags, hit.cas);
-                let value = whole(&hit.value);
+                let seen = seen(&hit);
                 if matches!(look, Look::Held) {
                     (0..20).for_each(|_| plain_access(std::ptr::null(), 0, false));
-                    if whole(&hit.value) != value {
+                    if whole(&hit.value) != *seen.value {
                         self.world.wrong(format!("key {key} has changed in hand"));
                     }
                 }
-                return Some(ReadResult { value: value.into(), flags, cas });
+                return Some(seen);
             }
             Look::Into => {
                 let head = |out: &mut Vec<u8>, head: &Head<'_>| {
@@ -372,20 +301,13 @@ impl Actor {
             self.world.wrong(format!("key {key} has {out:?} before it"));
         }
         let (flags, cas) = head_fields.get();
-        Some(ReadResult { value: value.into(), flags, cas })
+        Some(Seen { value: value.into(), flags, cas, meta: None })
     }
 
-    fn put(&mut self, key: usize, act: &PutAct) -> Event {
+    fn put(&mut self, key: usize, act: &PutAct) -> (Request, Reply) {
         let (name, value) = (name(key), self.world.value(act));
         let cas = self.world.cas(key, act.cas);
-        let put = Put {
-            client_flags: act.flags,
-            exptime: act.exptime,
-            cas,
-            cas_in: act.cas_in,
-            stale: act.stale,
-            ..Put::new(act.verb, &name)
-        };
+        let put = Put { key: &name, cas, ..act.put };
         let result = match self.arrived(act, &value) {
             Some(Ok(mut draft)) => self.column.put(&put, Body::Draft(&mut draft)),
             None => match &mut self.ring {
@@ -396,21 +318,14 @@ impl Actor {
             },
             // When the server discards the rest of a refused value, it deletes the key's item too.
             Some(Err(refused)) => {
-                if act.verb == Verb::Set && refused != StoreError::Later {
+                if put.verb == Verb::Set && refused != StoreError::Later {
                     self.column.delete(&name);
                 }
                 Err(refused)
             }
         };
-        let given = Item {
-            value: value.into(),
-            flags: act.flags,
-            cas: None,
-            exptime: act.exptime,
-            stale: false,
-            won: false,
-        };
-        Event::Put { verb: act.verb, given, cas, cas_in: act.cas_in, stale: act.stale, result }
+        let request = Request::Put(Put { cas, ..act.put }, value.into());
+        (request, result.map(Answer::Put))
     }
 
     /// Makes a draft of a value that arrives in pieces. `None` if the value arrives in one piece.
@@ -432,31 +347,5 @@ impl Actor {
             left = &left[bytes..];
         }
         Some(Ok(draft))
-    }
-
-    fn meta_delete(&mut self, key: usize, act: &MarkAct) -> Event {
-        let cas = (!matches!(act.cas, Cas::None)).then(|| self.world.cas(key, act.cas));
-        let delete = MetaDelete {
-            key: &name(key),
-            cas,
-            cas_in: None,
-            stale: act.stale,
-            exptime: act.exptime,
-            remove_value: act.remove_value,
-            client_flags: act.flags,
-        };
-        let result = self.column.meta_delete(&delete);
-        let is_plain = !act.stale && !act.remove_value;
-        match result {
-            Ok(result) if is_plain => Event::Delete { cas, result },
-            result => Event::Mark {
-                cas,
-                cas_in: None,
-                stale: act.stale,
-                exptime: act.exptime,
-                emptied: act.remove_value.then_some(act.flags),
-                result,
-            },
-        }
     }
 }

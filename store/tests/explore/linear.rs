@@ -8,10 +8,10 @@
 //! Source: "Testing and Verifying Concurrent Objects" (Wing and Gong, 1993), with a set of visited
 //! states (Lowe, 2017).
 
-use crate::model::{Event, Rules, State, is_hidden};
+use crate::register::{Event, Register, State, is_hidden};
 use std::collections::HashSet;
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) began: u64,
     pub(crate) ended: u64,
@@ -38,16 +38,16 @@ fn latest(clocks: &Clocks, moment: u64) -> u32 {
 }
 
 /// True if a flush for a later second was requested during `call`, and `call` is no flush or tick.
-fn is_put_off_during(lanes: &[Vec<Call>], call: &Call) -> bool {
+fn is_put_off_during(lanes: &[Vec<&Call>], call: &Call) -> bool {
     let is_flush = |event: &Event| matches!(event, Event::Flush(_) | Event::Tick);
     let is_it = |other: &Call| {
         let during = other.began > call.began && other.began < call.ended;
         during && matches!(other.event, Event::Flush(Some(at)) if at > 0)
     };
-    !is_flush(&call.event) && lanes.iter().flatten().any(is_it)
+    !is_flush(&call.event) && lanes.iter().flatten().copied().any(is_it)
 }
 
-pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Verdict {
+pub(crate) fn explain(lanes: &[Vec<&Call>], clocks: &Clocks, register: Register) -> Verdict {
     let mut met = HashSet::new();
     let mut open = vec![(vec![0; lanes.len()], State::default())];
     let mut furthest = vec![0; lanes.len()];
@@ -65,11 +65,13 @@ pub(crate) fn explain(lanes: &[Vec<Call>], clocks: &Clocks, rules: Rules) -> Ver
             if is_hidden(&state, latest(clocks, call.ended)) {
                 before.push(State { item: None, ..state.clone() });
             }
-            let mut next: Vec<_> =
-                before.iter().flat_map(|state| rules.after(state, call.now, &call.event)).collect();
+            let mut next: Vec<_> = before
+                .iter()
+                .flat_map(|state| register.after(state, call.now, &call.event))
+                .collect();
             if state.pending != 0 && is_put_off_during(lanes, call) {
                 let unseen = State { pending: 0, ..state.clone() };
-                let after = rules.after(&unseen, call.now, &call.event).into_iter();
+                let after = register.after(&unseen, call.now, &call.event).into_iter();
                 next.extend(after.map(|after| State { pending: state.pending, ..after }));
             }
             for state in next {

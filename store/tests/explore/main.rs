@@ -16,11 +16,13 @@
 
 mod actor;
 mod linear;
-mod model;
+mod register;
 #[path = "../ring/mod.rs"]
 mod ring;
 mod run;
 mod script;
+#[path = "../verbs/mod.rs"]
+mod verbs;
 
 use script::{Kind, Script};
 use std::sync::Arc;
@@ -35,7 +37,7 @@ fn explore(kind: Kind) {
     let test = {
         let (evictions, undecided) = (evictions.clone(), undecided.clone());
         move |seed| {
-            let outcome = run::run(&Script::draw(kind, seed));
+            let outcome = run::run(Script::draw(kind, seed));
             evictions.fetch_add(outcome.evictions, SeqCst);
             undecided.fetch_add(outcome.undecided, SeqCst);
             if !outcome.wrong.is_empty() {

@@ -6,9 +6,10 @@
 
 use crate::actor::{Actor, World, fill_name, name};
 use crate::linear::{Call, Verdict, explain};
-use crate::model::{Event, Rules};
+use crate::register::{Event, Register};
 use crate::ring::Ring;
 use crate::script::{APART_SECONDS_MAX, KeyAct, Kind, Look, SEGMENT_BYTES, START, Script};
+use crate::verbs::model::Rules;
 use memory::arena::Arena;
 use memory::sync::watched::alone;
 use shuttle::thread;
@@ -27,11 +28,16 @@ pub(crate) struct Outcome {
     pub(crate) undecided: u64,
 }
 
-pub(crate) fn run(script: &Script) -> Outcome {
+/// Maximum bytes of an item.
+const ITEM_BYTES_MAX: usize = 6 << 10;
+
+pub(crate) fn run(script: Script) -> Outcome {
+    let world = Arc::new(World::new(script));
+    let script = &world.script;
     let columns = script.acts.len();
     let config = Config {
         memory_bytes: script.segments * SEGMENT_BYTES,
-        item_bytes_max: 6 << 10,
+        item_bytes_max: ITEM_BYTES_MAX,
         columns: columns + 1,
         eviction: script.eviction,
         cas: script.cas,
@@ -47,7 +53,6 @@ pub(crate) fn run(script: &Script) -> Outcome {
     });
     let start = || Start { arena: arena.clone(), arena_value_bytes_min, ..Start::default() };
     let store = alone(|| Store::with_start(&config, start())).expect("address space");
-    let world = Arc::new(World::new(script));
     note_evictions(&world);
     let actor = |lane| Actor {
         world: Arc::clone(&world),
@@ -197,8 +202,14 @@ fn histories(world: &World) -> u64 {
     let script = &world.script;
     let calls = world.calls.lock().unwrap();
     let lanes = 2 * (script.acts.len() + 1);
-    let rules = Rules {
-        has_cas: script.cas,
+    let register = |key| Register {
+        rules: Rules {
+            now: 0,
+            key_bytes: name(key).len(),
+            item_bytes_max: ITEM_BYTES_MAX,
+            has_cas: script.cas,
+            knows_uses: false,
+        },
         rising_cas: !script.own_cas,
         may_refuse: matches!(script.kind, Kind::Tight | Kind::Limits),
     };
@@ -207,8 +218,8 @@ fn histories(world: &World) -> u64 {
     for key in 0..script.keys {
         let mut history = vec![Vec::new(); lanes];
         let own = calls.iter().filter(|(_, of, _)| of.is_none_or(|of| of == key));
-        own.for_each(|(lane, _, call)| history[*lane].push(call.clone()));
-        match explain(&history, &latest, rules) {
+        own.for_each(|(lane, _, call)| history[*lane].push(call));
+        match explain(&history, &latest, register(key)) {
             Verdict::Explained => {}
             Verdict::Undecided => undecided += 1,
             Verdict::Wrong(furthest) => world.wrong(describe(key, &history, &furthest)),
@@ -218,7 +229,7 @@ fn histories(world: &World) -> u64 {
 }
 
 /// Formats a history that no order explains, with its calls in the order in which they began.
-fn describe(key: usize, history: &[Vec<Call>], furthest: &[usize]) -> String {
+fn describe(key: usize, history: &[Vec<&Call>], furthest: &[usize]) -> String {
     let mut lines = Vec::new();
     for (lane, calls) in history.iter().enumerate() {
         for (at, call) in calls.iter().enumerate() {

@@ -3,8 +3,10 @@
 //! Where: drawn before a schedule begins, and printed when the schedule fails.
 //! Invariant: a script depends on its seed and its kind alone.
 
+use crate::verbs::ask::Form;
+use crate::verbs::request::Request;
 use store::policy::Eviction;
-use store::{MetaStep, Verb, Vivify};
+use store::{Delta, MetaDelete, MetaGet, MetaStep, Put, Verb, Vivify};
 use testing::Random;
 
 /// The clock's second at the start: near 256, so that times differ in more than their lowest byte.
@@ -45,59 +47,27 @@ pub(crate) enum Look {
     Template,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct PutAct {
-    pub(crate) verb: Verb,
+    /// The request; its CAS unique is filled in.
+    pub(crate) put: Put<'static>,
+    pub(crate) cas: Cas,
     pub(crate) bytes: u64,
     /// The number to store as the value; `None` stores a text of `bytes` bytes.
     pub(crate) number: Option<u64>,
-    pub(crate) flags: u32,
-    pub(crate) exptime: u32,
-    pub(crate) cas: Cas,
-    pub(crate) cas_in: Option<u64>,
-    pub(crate) stale: bool,
     /// True if the value arrives in pieces, through a draft.
     pub(crate) draft: bool,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct DeltaAct {
-    pub(crate) incr: bool,
-    pub(crate) delta: u64,
-    pub(crate) cas: Cas,
-    pub(crate) vivify: Option<Vivify>,
-    pub(crate) exptime: Option<u32>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct MarkAct {
-    pub(crate) cas: Cas,
-    pub(crate) stale: bool,
-    pub(crate) exptime: Option<u32>,
-    pub(crate) remove_value: bool,
-    pub(crate) flags: u32,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct MetaAct {
-    pub(crate) steps: Vec<MetaStep>,
-    pub(crate) win: bool,
-    pub(crate) bump: bool,
-}
-
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum KeyAct {
     Get(Look),
-    Touch(u32),
-    GetAndTouch(u32),
     Put(PutAct),
-    Delete,
-    MetaDelete(MarkAct),
-    Delta(DeltaAct),
-    MetaGet(MetaAct),
+    /// Any other request; its CAS unique is filled in.
+    Ask(Request, Form, Cas),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Act {
     Key(usize, KeyAct),
     /// Holds the frames of a key's value until `Unpin`.
@@ -120,7 +90,7 @@ pub(crate) enum Act {
     Extend(u32, u32, u32),
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Script {
     pub(crate) kind: Kind,
     pub(crate) eviction: Option<Eviction>,
@@ -278,12 +248,12 @@ impl Mix {
                 KeyAct::Get(random.pick(&[Look::Plain, Look::Held, Look::Into, Look::Template]))
             }
             8..15 => KeyAct::Put(self.put(random)),
-            15 | 16 => KeyAct::Delete,
-            17 => KeyAct::Touch(self.exptime(random)),
-            18 => KeyAct::GetAndTouch(self.exptime(random)),
-            19 | 20 => KeyAct::Delta(self.delta(random)),
-            21 | 22 if self.meta => KeyAct::MetaGet(self.meta(random)),
-            23 if self.meta => KeyAct::MetaDelete(self.mark(random)),
+            15 | 16 => KeyAct::Ask(Request::delete(), Form::Classic, Cas_::None),
+            17 => KeyAct::Ask(self.touch(random), Form::Touch, Cas_::None),
+            18 => KeyAct::Ask(self.touch(random), Form::Classic, Cas_::None),
+            19 | 20 => self.delta(random),
+            21 | 22 if self.meta => self.meta(random),
+            23 if self.meta => self.mark(random),
             _ => KeyAct::Get(Look::Plain),
         }
     }
@@ -302,19 +272,21 @@ impl Mix {
             _ => random.below(60),
         };
         let is_cas = verb == Cas;
+        let number = (!extends && random.one_in(3)).then(|| random.pick(&[0, 7, 9, 99, 1 << 40]));
+        let client_flags = if random.one_in(3) { random.number(3) } else { 0 };
+        let exptime = self.exptime(random);
+        let cas = match (is_cas, extends) {
+            (true, _) => random.pick(&[Cas_::Seen, Cas_::Seen, Cas_::Off(-1), Cas_::Off(1)]),
+            (_, true) if random.one_in(3) => Cas_::Seen,
+            _ => Cas_::None,
+        };
+        let cas_in = self.cas_in(random);
+        let stale = is_cas && self.meta && random.one_in(2);
         PutAct {
-            verb,
+            put: Put { client_flags, exptime, cas_in, stale, ..Put::new(verb, b"") },
+            cas,
             bytes,
-            number: (!extends && random.one_in(3)).then(|| random.pick(&[0, 7, 9, 99, 1 << 40])),
-            flags: if random.one_in(3) { random.number(3) } else { 0 },
-            exptime: self.exptime(random),
-            cas: match (is_cas, extends) {
-                (true, _) => random.pick(&[Cas_::Seen, Cas_::Seen, Cas_::Off(-1), Cas_::Off(1)]),
-                (_, true) if random.one_in(3) => Cas_::Seen,
-                _ => Cas_::None,
-            },
-            cas_in: self.cas_in(random),
-            stale: is_cas && self.meta && random.one_in(2),
+            number,
             // A value that arrives in one piece may lie in the arena.
             draft: bytes > FRAME_BYTES && !(self.has_arena && random.one_in(2)),
         }
@@ -333,30 +305,37 @@ impl Mix {
         }
     }
 
-    fn delta(&self, random: &mut Random) -> DeltaAct {
-        DeltaAct {
-            incr: random.below(3) > 0,
-            delta: random.pick(&[1, 1, 2, 90]),
-            cas: if random.one_in(4) { Cas_::Seen } else { Cas_::None },
-            vivify: random.one_in(2).then(|| Vivify {
-                initial: random.pick(&[0, 5, 99]),
-                exptime: self.exptime(random),
-            }),
-            exptime: (self.meta && random.one_in(4)).then(|| self.exptime(random)),
-        }
+    fn touch(&self, random: &mut Random) -> Request {
+        Request::get(&[MetaStep::Touch(self.exptime(random))])
     }
 
-    fn mark(&self, random: &mut Random) -> MarkAct {
-        MarkAct {
-            cas: random.pick(&[Cas_::None, Cas_::Seen, Cas_::Off(1)]),
+    fn delta(&self, random: &mut Random) -> KeyAct {
+        let incr = random.below(3) > 0;
+        let delta = random.pick(&[1, 1, 2, 90]);
+        let cas = if random.one_in(4) { Cas_::Seen } else { Cas_::None };
+        let vivify = random
+            .one_in(2)
+            .then(|| Vivify { initial: random.pick(&[0, 5, 99]), exptime: self.exptime(random) });
+        let exptime = (self.meta && random.one_in(4)).then(|| self.exptime(random));
+        let delta = Delta { key: b"", incr, delta, cas: 0, cas_in: None, vivify, exptime };
+        KeyAct::Ask(Request::Delta(delta), Form::Meta, cas)
+    }
+
+    fn mark(&self, random: &mut Random) -> KeyAct {
+        let cas = random.pick(&[Cas_::None, Cas_::Seen, Cas_::Off(1)]);
+        let delete = MetaDelete {
+            key: b"",
+            cas: (!matches!(cas, Cas_::None)).then_some(0),
+            cas_in: None,
             stale: random.one_in(2),
             exptime: random.one_in(2).then(|| self.exptime(random)),
             remove_value: random.one_in(3),
-            flags: random.number(2),
-        }
+            client_flags: random.number(2),
+        };
+        KeyAct::Ask(Request::Delete(delete), Form::Meta, cas)
     }
 
-    fn meta(&self, random: &mut Random) -> MetaAct {
+    fn meta(&self, random: &mut Random) -> KeyAct {
         let mut steps = Vec::new();
         if random.one_in(2) {
             steps.push(MetaStep::Touch(self.exptime(random)));
@@ -367,7 +346,9 @@ impl Mix {
         if random.one_in(2) {
             steps.push(MetaStep::Recache(START + random.number(6)));
         }
-        MetaAct { steps, win: random.below(4) > 0, bump: random.below(4) > 0 }
+        let (win, bump) = (random.below(4) > 0, random.below(4) > 0);
+        let get = MetaGet { key: b"", key_binary: false, cas_in: None, bump, win, steps: &[] };
+        KeyAct::Ask(Request::Get(get, steps), Form::Meta, Cas_::None)
     }
 }
 

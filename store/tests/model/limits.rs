@@ -30,7 +30,7 @@ impl Run {
         let segment = segment_bytes(&self.usage()?);
         let (first, before) = (self.memory_bytes, self.store.memory_bytes());
         let bytes = first / 10 * usize::from(tenths);
-        let least = (2 * self.world.item_bytes_max).max(SEGMENTS_MIN * segment);
+        let least = (2 * self.rules.item_bytes_max).max(SEGMENTS_MIN * segment);
         let due = match bytes >= least && bytes / segment <= 16 * first / segment {
             true => (Ok(()), bytes),
             false => (Err(OutOfBounds), before),
@@ -79,7 +79,7 @@ impl Run {
         let memory = self.store.memory_bytes();
         let open = OPEN_SEGMENTS * segment_bytes(&usage) + memory / TIMED_PART;
         self.room.peak_bytes = self.room.peak_bytes.max(self.item_bytes());
-        let needed = 2 * (self.room.peak_bytes + self.world.item_bytes_max) + open;
+        let needed = 2 * (self.room.peak_bytes + self.rules.item_bytes_max) + open;
         self.room.tight |= self.evict && memory < needed;
         let stats = self.store.stats();
         if stats.evictions > 0 && !self.room.tight {
@@ -103,7 +103,7 @@ impl Run {
     }
 
     fn item_bytes(&self) -> usize {
-        self.items.iter().map(|(key, item)| key.len() + item.value.0.len() + HEAD_BYTES).sum()
+        self.items.iter().map(|(key, known)| key.len() + known.item.value.len() + HEAD_BYTES).sum()
     }
 
     /// Returns the memory usage, after a check that it counts no segment twice.

@@ -8,13 +8,14 @@
 #[path = "../each/mod.rs"]
 mod each;
 mod limits;
-mod map;
 mod ops;
 #[path = "../patient/mod.rs"]
 mod patient;
 #[path = "../ring/mod.rs"]
 mod ring;
 mod run;
+#[path = "../verbs/mod.rs"]
+mod verbs;
 
 use ops::{DrawSettings, op};
 use proptest::prelude::{Strategy, prop};

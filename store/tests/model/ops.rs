@@ -1,19 +1,24 @@
 //! The operations of the model test, and their distribution.
 
+use crate::verbs::ask::Form;
+use crate::verbs::request::{Bytes, Request};
 use proptest::prelude::{BoxedStrategy, Just, Strategy, any, prop_oneof};
-use store::Verb;
+use store::{Delta, MetaDelete, MetaGet, MetaStep, Put, Verb, Vivify};
 
 /// Number of keys: small, so that many operations share a key.
 pub(crate) const KEYS: usize = 6;
 /// Number of columns. One thread uses all of them in turn.
 pub(crate) const COLUMNS: usize = 3;
 
-/// An exptime, relative to the time of the operation.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Exp {
-    Never,
-    Past,
-    In(u32),
+/// Times in drawn requests: never, always in the past, and the second of the operation itself.
+/// Higher numbers are later seconds.
+pub(crate) const NEVER: u32 = 0;
+const PAST: u32 = 1;
+pub(crate) const NOW: u32 = 2;
+
+/// The second that a drawn time means in an operation at `now`.
+pub(crate) fn second(drawn: u32, now: u32) -> u32 {
+    if drawn < NOW { drawn } else { now + drawn - NOW }
 }
 
 /// A CAS unique, relative to the item's CAS unique.
@@ -23,6 +28,18 @@ pub(crate) enum Cas {
     Same,
     Lower(u64),
     Higher(u64),
+}
+
+impl Cas {
+    /// Returns the number of this CAS unique, if the item's CAS unique is `cas`.
+    pub(crate) fn of(self, cas: u64) -> u64 {
+        match self {
+            Self::None => 0,
+            Self::Same => cas,
+            Self::Lower(by) => cas.saturating_sub(by),
+            Self::Higher(by) => cas.saturating_add(by),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -36,69 +53,33 @@ pub(crate) enum Val {
     Padded(u64, usize, i8),
 }
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    Touch(Exp),
-    Vivify(Exp),
-    Recache(u32),
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct PutOp {
-    pub(crate) verb: Verb,
-    pub(crate) val: Val,
-    pub(crate) flags: u32,
-    pub(crate) exp: Exp,
+#[derive(Debug)]
+pub(crate) struct KeyOp {
+    /// The request. Its times are drawn times (see `second`), and `cas` and `val` are filled in.
+    pub(crate) request: Request,
+    pub(crate) form: Form,
     pub(crate) cas: Cas,
-    pub(crate) cas_in: Option<u64>,
-    pub(crate) stale: bool,
-    pub(crate) binary: bool,
+    pub(crate) val: Val,
     /// The length of the pieces in which a draft is filled; `None` uses no draft.
     pub(crate) draft: Option<usize>,
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct DeltaOp {
-    pub(crate) incr: bool,
-    pub(crate) by: u64,
-    pub(crate) cas: Cas,
-    pub(crate) cas_in: Option<u64>,
-    pub(crate) vivify: Option<(u64, Exp)>,
-    pub(crate) exp: Option<Exp>,
+impl KeyOp {
+    pub(crate) fn get() -> Self {
+        Self::new(Request::get(&[]), Form::Classic)
+    }
+
+    pub(crate) fn set(val: Val, exptime: u32) -> Self {
+        let put = Put { exptime, ..Put::new(Verb::Set, b"") };
+        Self { val, ..Self::new(Request::Put(put, Bytes::default()), Form::Meta) }
+    }
+
+    fn new(request: Request, form: Form) -> Self {
+        Self { request, form, cas: Cas::None, val: Val::Text(""), draft: None }
+    }
 }
 
-#[derive(Clone, Debug)]
-pub(crate) struct MetaGetOp {
-    pub(crate) steps: Vec<Step>,
-    pub(crate) bump: bool,
-    pub(crate) win: bool,
-    pub(crate) binary: bool,
-    pub(crate) cas_in: Option<u64>,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct MetaDeleteOp {
-    pub(crate) cas: Option<Cas>,
-    pub(crate) cas_in: Option<u64>,
-    pub(crate) stale: bool,
-    pub(crate) exp: Option<Exp>,
-    pub(crate) remove_value: bool,
-    pub(crate) flags: u32,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) enum KeyOp {
-    Put(PutOp),
-    Get,
-    Gat(Exp),
-    Touch(Exp),
-    Delta(DeltaOp),
-    MetaGet(MetaGetOp),
-    MetaDelete(MetaDeleteOp),
-    Delete,
-}
-
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) enum Op {
     Key(usize, KeyOp),
     /// Flushes in this many seconds; `None` flushes now, -2 a second ago. -1 calls the flush off.
@@ -127,12 +108,12 @@ pub(crate) struct DrawSettings {
     pub(crate) limits_from: Option<u8>,
 }
 
-fn exp() -> BoxedStrategy<Exp> {
+fn exp() -> BoxedStrategy<u32> {
     prop_oneof![
-        4 => Just(Exp::Never),
-        1 => Just(Exp::Past),
-        3 => (0..40_u32).prop_map(Exp::In),
-        1 => (100..100_000_u32).prop_map(Exp::In),
+        4 => Just(NEVER),
+        1 => Just(PAST),
+        3 => NOW..NOW + 40,
+        1 => NOW + 100..NOW + 100_000,
     ]
     .boxed()
 }
@@ -199,7 +180,7 @@ fn flags() -> BoxedStrategy<u32> {
 fn put(large: usize) -> BoxedStrategy<KeyOp> {
     let draft = prop_oneof![3 => Just(None), 1 => (1..9000_usize).prop_map(Some)];
     (verb(), val(large), flags(), exp(), cas(), cas_in(), any::<bool>(), any::<bool>(), draft)
-        .prop_map(|(verb, val, flags, exp, cas, cas_in, stale, binary, draft)| {
+        .prop_map(|(verb, val, client_flags, exptime, cas, cas_in, stale, key_binary, draft)| {
             let cas = match verb {
                 Verb::Cas => cas,
                 Verb::Set | Verb::Add | Verb::Replace => Cas::None,
@@ -207,31 +188,38 @@ fn put(large: usize) -> BoxedStrategy<KeyOp> {
                 _ => Cas::None,
             };
             let stale = stale && verb == Verb::Cas;
-            KeyOp::Put(PutOp { verb, val, flags, exp, cas, cas_in, stale, binary, draft })
+            let put =
+                Put { client_flags, exptime, cas_in, stale, key_binary, ..Put::new(verb, b"") };
+            let request = Request::Put(put, Bytes::default());
+            KeyOp { cas, val, draft, ..KeyOp::new(request, Form::Meta) }
         })
         .boxed()
 }
 
 fn delta() -> BoxedStrategy<KeyOp> {
     let by = prop_oneof![0..20_u64, any::<u64>()];
-    let vivify = prop_oneof![2 => Just(None), 1 => (any::<u64>(), exp()).prop_map(Some)];
+    let vivify = (any::<u64>(), exp()).prop_map(|(initial, exptime)| Vivify { initial, exptime });
+    let vivify = prop_oneof![2 => Just(None), 1 => vivify.prop_map(Some)];
     let touch = prop_oneof![3 => Just(None), 1 => exp().prop_map(Some)];
     (any::<bool>(), by, seldom_cas(), cas_in(), vivify, touch)
-        .prop_map(|(incr, by, cas, cas_in, vivify, exp)| {
-            KeyOp::Delta(DeltaOp { incr, by, cas, cas_in, vivify, exp })
+        .prop_map(|(incr, delta, cas, cas_in, vivify, exptime)| {
+            let request =
+                Request::Delta(Delta { key: b"", incr, delta, cas: 0, cas_in, vivify, exptime });
+            KeyOp { cas, ..KeyOp::new(request, Form::Meta) }
         })
         .boxed()
 }
 
 fn meta_get() -> BoxedStrategy<KeyOp> {
-    let steps = (exp(), exp(), 0..60_u32).prop_map(|(touch, vivify, recache)| {
-        [Step::Touch(touch), Step::Vivify(vivify), Step::Recache(recache)]
+    let steps = (exp(), exp(), NOW..NOW + 60).prop_map(|(touch, vivify, recache)| {
+        [MetaStep::Touch(touch), MetaStep::Vivify(vivify), MetaStep::Recache(recache)]
     });
     let steps = (steps.prop_map(Vec::from).prop_shuffle(), 0..4_usize);
     let steps = steps.prop_map(|(steps, count)| steps.into_iter().take(count).collect());
     (steps, any::<bool>(), any::<bool>(), any::<bool>(), cas_in())
-        .prop_map(|(steps, bump, win, binary, cas_in)| {
-            KeyOp::MetaGet(MetaGetOp { steps, bump, win, binary, cas_in })
+        .prop_map(|(steps, bump, win, key_binary, cas_in)| {
+            let get = MetaGet { key: b"", key_binary, cas_in, bump, win, steps: &[] };
+            KeyOp::new(Request::Get(get, steps), Form::Meta)
         })
         .boxed()
 }
@@ -240,22 +228,33 @@ fn meta_delete() -> BoxedStrategy<KeyOp> {
     let cas = prop_oneof![2 => Just(None), 1 => cas().prop_map(Some)];
     let exp = prop_oneof![1 => Just(None), 1 => exp().prop_map(Some)];
     (cas, cas_in(), any::<bool>(), exp, any::<bool>(), flags())
-        .prop_map(|(cas, cas_in, stale, exp, remove_value, flags)| {
-            KeyOp::MetaDelete(MetaDeleteOp { cas, cas_in, stale, exp, remove_value, flags })
+        .prop_map(|(cas, cas_in, stale, exptime, remove_value, client_flags)| {
+            let delete = MetaDelete {
+                key: b"",
+                cas: cas.map(|_| 0),
+                cas_in,
+                stale,
+                exptime,
+                remove_value,
+                client_flags,
+            };
+            let cas = cas.unwrap_or(Cas::None);
+            KeyOp { cas, ..KeyOp::new(Request::Delete(delete), Form::Meta) }
         })
         .boxed()
 }
 
 fn key_op(large: usize) -> BoxedStrategy<KeyOp> {
+    let touch = |exptime| Request::get(&[MetaStep::Touch(exptime)]);
     prop_oneof![
         8 => put(large),
-        4 => Just(KeyOp::Get),
-        1 => exp().prop_map(KeyOp::Gat),
-        2 => exp().prop_map(KeyOp::Touch),
+        4 => Just(()).prop_map(|()| KeyOp::get()),
+        1 => exp().prop_map(move |exptime| KeyOp::new(touch(exptime), Form::Classic)),
+        2 => exp().prop_map(move |exptime| KeyOp::new(touch(exptime), Form::Touch)),
         3 => delta(),
         4 => meta_get(),
         3 => meta_delete(),
-        1 => Just(KeyOp::Delete),
+        1 => Just(()).prop_map(|()| KeyOp::new(Request::delete(), Form::Classic)),
     ]
     .boxed()
 }
@@ -263,11 +262,12 @@ fn key_op(large: usize) -> BoxedStrategy<KeyOp> {
 /// Draws a change of the limit, in tenths of the first limit; 0 and 161 are out of bounds.
 fn limit(from: u8) -> BoxedStrategy<Op> {
     prop_oneof![
-        6 => (from..=20).prop_map(Op::Limit),
-        2 => Just(Op::Limit(10)),
-        1 => Just(Op::Limit(160)),
-        1 => prop_oneof![Just(0), Just(161_u8)].prop_map(Op::Limit),
+        6 => from..=20,
+        2 => Just(10),
+        1 => Just(160),
+        1 => prop_oneof![Just(0), Just(161_u8)],
     ]
+    .prop_map(Op::Limit)
     .boxed()
 }
 
@@ -284,10 +284,13 @@ pub(crate) fn op(DrawSettings { large, fills, limits_from }: DrawSettings) -> Bo
         2 => any::<u8>().prop_map(Op::Maintain),
         if fills { 6 } else { 1 } => fill.prop_map(|(count, len)| Op::Fill(count, len)),
         1 => (0..KEYS).prop_map(Op::Pin),
-        1 => Just(Op::Unpin),
+        1 => Just(()).prop_map(|()| Op::Unpin),
     ];
     match limits_from {
         None => others.boxed(),
-        Some(from) => prop_oneof![24 => others, 1 => limit(from), 1 => Just(Op::Settle)].boxed(),
+        Some(from) => {
+            let settle = Just(()).prop_map(|()| Op::Settle);
+            prop_oneof![24 => others, 1 => limit(from), 1 => settle].boxed()
+        }
     }
 }

@@ -1,34 +1,45 @@
 //! Does each operation of a run on the store and on the map, and compares the replies.
 
 use crate::limits::Room;
-use crate::map::{Item, Meta, Outcome, Reply, Text, World};
-use crate::ops::{COLUMNS, Cas, Exp, KeyOp, MetaGetOp, Op, PutOp, Step, Val};
+use crate::ops::{COLUMNS, KeyOp, NEVER, NOW, Op, Val, second};
 use crate::patient::at_last;
 use crate::ring::Ring;
+use crate::verbs::ask::{ask, framed};
+use crate::verbs::model::Rules;
+use crate::verbs::outcome::{Item, Outcome};
+use crate::verbs::request::{Answer, Bytes, Reply, Request};
 use memory::arena::Arena;
-use std::{collections::HashMap, collections::HashSet, fmt::Debug, rc::Rc, sync::Arc};
-use store::{
-    Body, Column, Config, DeleteResult, Delta, DeltaResult, Hit, MetaDelete, MetaGet, MetaHit,
-    MetaStep, Pinned, Put, PutResult, Start, Store, StoreError, Value, Verb, Vivify,
-};
+use std::{collections::HashMap, collections::HashSet, fmt::Debug, sync::Arc};
+use store::{Body, Column, Config, MetaGet, Pinned, Put, Start, Store, StoreError, Value};
 
 /// Number of other keys. `Op::Fill` sets them in turn.
 const FILL_KEYS: u32 = 900;
+
+/// An item that the store should have.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) item: Item,
+    /// True if the item may be gone: a flush that hid it was called off, or a set was refused.
+    maybe: bool,
+    /// The store's count of evictions when the item was last seen.
+    evictions: u64,
+}
 
 pub(crate) struct Run {
     pub(crate) store: Arc<Store>,
     pub(crate) columns: Vec<Column>,
     asleep: [bool; COLUMNS],
     pub(crate) at: usize,
-    pub(crate) world: World,
+    pub(crate) rules: Rules,
+    frame_bytes: usize,
     pub(crate) evict: bool,
     pub(crate) memory_bytes: usize,
     pub(crate) room: Room,
-    pub(crate) items: HashMap<Vec<u8>, Item>,
+    pub(crate) items: HashMap<Vec<u8>, Known>,
     flush_at: Option<u32>,
     /// CAS uniques that the store chose and, with bit 63 set, CAS uniques that clients chose.
     uniques: HashSet<u64>,
-    pinned: Vec<(Pinned, Text)>,
+    pinned: Vec<(Pinned, Bytes)>,
     filled: u32,
     arena: Option<Arc<Arena>>,
     ring: Option<Ring>,
@@ -44,18 +55,20 @@ impl Run {
         let start = Start { arena: arena.clone(), arena_value_bytes_min, ..Start::default() };
         let store = Store::with_start(config, start).expect("address space");
         let columns: Vec<_> = (0..COLUMNS).map(|_| store.column()).collect();
-        let world = World {
+        let rules = Rules {
             now: config.now,
-            frame_bytes: columns[0].log_value_bytes_max(),
+            key_bytes: 0,
             item_bytes_max: config.item_bytes_max,
-            cas: config.cas,
+            has_cas: config.cas,
+            knows_uses: true,
         };
         Self {
             store,
+            frame_bytes: columns[0].log_value_bytes_max(),
             columns,
             asleep: [false; COLUMNS],
             at: 0,
-            world,
+            rules,
             evict: config.eviction.is_some(),
             memory_bytes: config.memory_bytes,
             room: Room::default(),
@@ -111,20 +124,20 @@ impl Run {
     }
 
     pub(crate) fn tick(&mut self, seconds: u32) {
-        self.world.now += seconds;
+        self.rules.now += seconds;
         for at in 0..COLUMNS {
             self.at = at;
-            let now = self.world.now;
+            let now = self.rules.now;
             self.column().set_now(now);
         }
-        if self.flush_at.is_some_and(|at| self.world.now > at) {
+        if self.flush_at.is_some_and(|at| self.rules.now > at) {
             self.items.clear();
             self.flush_at = None;
         }
     }
 
     fn flush(&mut self, when: Option<i8>) {
-        let now = self.world.now;
+        let now = self.rules.now;
         let at = match when {
             None => None,
             Some(-2) => Some(now - 1),
@@ -134,7 +147,7 @@ impl Run {
         self.column().flush(at);
         if self.flush_at.take().is_some_and(|at| now >= at) {
             // The items that the flush hid are back, unless a column has accessed and deleted them.
-            self.items.values_mut().for_each(|item| item.maybe = true);
+            self.items.values_mut().for_each(|known| known.maybe = true);
         }
         match at {
             Some(at) if at >= now => self.flush_at = Some(at),
@@ -145,22 +158,13 @@ impl Run {
 
     fn fill(&mut self, seed: usize, count: u16, len: u16) -> Result<(), String> {
         for i in 0..usize::from(count) {
-            let put = PutOp {
-                verb: Verb::Set,
-                val: Val::Letters(len.into()),
-                flags: 0,
-                exp: if i % 8 == 7 { Exp::In(30) } else { Exp::Never },
-                cas: Cas::None,
-                cas_in: None,
-                stale: false,
-                binary: false,
-                draft: None,
-            };
-            self.on_key(&fill_key(self.filled % FILL_KEYS), seed + i, &KeyOp::Put(put))?;
+            let exptime = if i % 8 == 7 { NOW + 30 } else { NEVER };
+            let op = KeyOp::set(Val::Letters(len.into()), exptime);
+            self.on_key(&fill_key(self.filled % FILL_KEYS), seed + i, &op)?;
             self.filled += 1;
             if i % 8 == 0 {
                 let other = self.filled.wrapping_mul(31) % FILL_KEYS;
-                self.on_key(&fill_key(other), seed, &KeyOp::Get)?;
+                self.on_key(&fill_key(other), seed, &KeyOp::get())?;
             }
         }
         Ok(())
@@ -168,8 +172,8 @@ impl Run {
 
     /// Removes the key's item from the map if the item is dead or was evicted.
     fn resolve(&mut self, key: &[u8]) -> Result<(), String> {
-        let now = self.world.now;
-        let Some(item) = self.items.get(key) else { return Ok(()) };
+        let now = self.rules.now;
+        let Some(Known { item, maybe, evictions }) = self.items.get(key) else { return Ok(()) };
         let flushed = self.flush_at.is_some_and(|at| now >= at);
         if flushed || (item.exptime != 0 && item.exptime <= now) {
             self.items.remove(key);
@@ -179,12 +183,11 @@ impl Run {
                 None => Ok(()),
             };
         }
-        let evictions = self.store.stats().evictions;
-        let (maybe, evicted) = (item.maybe, item.evictions < evictions);
-        if (maybe || evicted) && self.probe(key).is_none() {
+        let now_evicted = self.store.stats().evictions;
+        if (*maybe || *evictions < now_evicted) && self.probe(key).is_none() {
             self.items.remove(key);
-        } else if let Some(item) = self.items.get_mut(key) {
-            (item.maybe, item.evictions) = (false, evictions);
+        } else if let Some(known) = self.items.get_mut(key) {
+            (known.maybe, known.evictions) = (false, now_evicted);
         }
         Ok(())
     }
@@ -198,125 +201,100 @@ impl Run {
 
     fn on_key(&mut self, key: &[u8], seed: usize, op: &KeyOp) -> Result<(), String> {
         self.resolve(key)?;
-        let value = match op {
-            KeyOp::Put(put) => self.value(&put.val, seed),
-            _ => Text(Rc::default()),
-        };
-        let cas = match op {
-            KeyOp::Put(put) => put.cas,
-            KeyOp::Delta(delta) => delta.cas,
-            KeyOp::MetaDelete(delete) => delete.cas.unwrap_or(Cas::None),
-            _ => Cas::None,
-        };
-        let cas = cas.of(self.items.get(key).map_or(self.filled.into(), |item| item.cas));
+        let value = self.value(&op.val, seed);
+        let old = self.items.get(key).map(|known| known.item.clone());
+        let own = old.as_ref().and_then(|old| old.cas).unwrap_or(self.filled.into());
+        let now = self.rules.now;
+        let request = op.request.with(op.cas.of(own), value.clone(), |drawn| second(drawn, now));
         let before = self.store.stats().evictions;
-        let now = self.world.now;
-        let (reply, idle_seconds) = match self.ring.take() {
-            Some(mut ring) if value.0.len() <= 1700 => {
+        let reply = match self.ring.take() {
+            Some(mut ring) if value.len() <= 1700 => {
                 let column = self.column();
-                let reply = ring.receive(300 + seed % 49, &value.0, |value| {
-                    column.reply(key, op, value, cas, now)
+                let reply = ring.receive(300 + seed % 49, &value, |bytes| {
+                    answer(column, key, (&request, op), bytes)
                 });
                 self.ring = Some(ring);
                 reply
             }
             ring => {
                 self.ring = ring;
-                self.column().reply(key, op, &value.0, cas, now)
+                answer(self.column(), key, (&request, op), &value)
             }
         };
         let evicted = self.store.stats().evictions > before;
-        let old = self.items.get(key).cloned();
-        if let Some(idle) = idle_seconds.filter(|_| old.is_some()) {
-            self.check_idle(idle, old.as_ref().unwrap())?;
-        }
-        if !self.evict && self.refused(key, op, &reply) {
+        if !self.evict && self.refused(key, &request, &reply) {
             return Ok(());
         }
-        let mut outcome = self.world.expect(key, old.as_ref(), op, &value, cas);
-        let mut agreed = self.agree(&mut outcome, &reply, old.as_ref());
+        let mut agreed = self.agree(key, old.as_ref(), &request, &reply);
         if agreed.is_err() && evicted {
-            outcome = self.world.expect(key, None, op, &value, cas);
-            agreed = self.agree(&mut outcome, &reply, None);
+            agreed = self.agree(key, None, &request, &reply);
         }
-        agreed.map_err(|error| {
-            format!("{error}\n  at {now}, cas {cas}, value {value:?}, item {old:?}")
-        })?;
+        let outcome = agreed
+            .map_err(|error| format!("{error}\n  at {now}, request {request:?}, item {old:?}"))?;
         self.adopt(key, outcome)
     }
 
-    fn value(&self, val: &Val, seed: usize) -> Text {
+    fn value(&self, val: &Val, seed: usize) -> Bytes {
         let letters = |len: usize| {
             (0..len).map(|i| b'a' + u8::try_from((i * 7 + i / 26 + seed * 5) % 26).unwrap())
         };
-        Text(Rc::new(match *val {
+        Bytes::from(match *val {
             Val::Text(text) => text.as_bytes().to_vec(),
             Val::Number(number) => number.to_string().into_bytes(),
             Val::Letters(len) => letters(len).collect(),
             Val::Frames(frames, more) => {
-                let len = self.world.frame_bytes * frames;
+                let len = self.frame_bytes * frames;
                 letters(len.saturating_add_signed(more.into())).collect()
             }
             Val::Padded(number, frames, more) => {
-                let len = self.world.frame_bytes * frames;
+                let len = self.frame_bytes * frames;
                 let mut text = number.to_string().into_bytes();
                 text.resize(len.saturating_add_signed(more.into()), b' ');
                 text
             }
-        }))
+        })
     }
 
     /// True if an operation was refused for lack of room, which may happen without eviction. A
     /// refused set may have deleted the item.
-    fn refused(&mut self, key: &[u8], op: &KeyOp, reply: &Reply) -> bool {
-        let there = self.items.contains_key(key);
-        let touches = matches!(op, KeyOp::Gat(_) | KeyOp::Touch(_));
-        let steps = matches!(op, KeyOp::MetaGet(get) if !get.steps.is_empty());
-        let missed = *reply == Reply::NotFound && ((touches && there) || steps);
-        if *reply != Reply::Refused(StoreError::NoMemory) && !missed {
+    fn refused(&mut self, key: &[u8], request: &Request, reply: &Reply) -> bool {
+        let is_there = self.items.contains_key(key);
+        if *reply == Err(StoreError::Later) || !request.may_lack_room(reply, is_there) {
             return false;
         }
-        if let Some(item) = self.items.get_mut(key) {
-            item.maybe = matches!(op, KeyOp::Put(put) if put.verb == Verb::Set);
+        if let Some(known) = self.items.get_mut(key) {
+            known.maybe = request.sets();
         }
         true
     }
 
-    fn check_idle(&self, idle: u32, item: &Item) -> Result<(), String> {
-        let truth = self.world.now - item.used;
-        let error_max = if truth <= 8192 { 0 } else { 255 };
-        match truth > 32_000 || (idle <= truth && idle + error_max >= truth) {
-            true => Ok(()),
-            false => Err(format!("idle {idle}, not {truth}")),
-        }
-    }
-
-    /// Puts the CAS unique that the store chose into the outcome, and compares the replies.
+    /// Returns the outcome that `reply` shows, and checks the CAS unique that the store chose.
     fn agree(
-        &mut self,
-        outcome: &mut Outcome,
-        reply: &Reply,
+        &self,
+        key: &[u8],
         old: Option<&Item>,
-    ) -> Result<(), String> {
-        let theirs = reply.clone().cas_mut().copied();
-        if outcome.fresh
-            && let Some(cas) = theirs
-            && let Some(ours) = outcome.reply.cas_mut()
-        {
-            *ours = cas;
-            self.check_fresh(cas, old)?;
-            outcome.item.iter_mut().for_each(|item| item.cas = cas);
+        request: &Request,
+        reply: &Reply,
+    ) -> Result<Outcome, String> {
+        let rules = Rules { key_bytes: key.len(), ..self.rules };
+        let mut due = Vec::new();
+        for mut outcome in rules.outcomes(old, request) {
+            if outcome.agrees(reply) {
+                let cas = outcome.item.as_ref().and_then(|item| item.cas);
+                if let Some(cas) = cas.filter(|_| outcome.fresh) {
+                    self.check_fresh(cas, old.and_then(|old| old.cas))?;
+                }
+                return Ok(outcome);
+            }
+            due.push(outcome.reply);
         }
-        match outcome.reply == *reply {
-            true => Ok(()),
-            false => Err(format!("replied {reply:?}, not {:?}", outcome.reply)),
-        }
+        Err(format!("replied {reply:?}, not {due:?}"))
     }
 
-    /// Checks that a CAS unique chosen by the store is new, and higher than the unique of `old`.
-    fn check_fresh(&self, cas: u64, old: Option<&Item>) -> Result<(), String> {
-        let low = old.map_or(0, |old| old.cas);
-        // If a client chose the unique of `old`, the store's next unique may be lower.
+    /// Checks that a CAS unique chosen by the store is new, and higher than the old item's unique.
+    fn check_fresh(&self, cas: u64, old: Option<u64>) -> Result<(), String> {
+        let low = old.unwrap_or(0);
+        // If a client chose the old item's unique, the store's next unique may be lower.
         let lower = cas <= low && low < 1 << 40 && !self.uniques.contains(&(low | 1 << 63));
         if cas == 0 || self.uniques.contains(&cas) || lower {
             return Err(format!("CAS unique {cas} after {low} is not new"));
@@ -329,35 +307,32 @@ impl Run {
             self.items.remove(key);
             return Ok(());
         };
-        let old = self.items.get(key).cloned();
-        if outcome.fresh && outcome.reply == Reply::Deleted {
-            let dead = item.exptime != 0 && item.exptime <= self.world.now;
+        let old = self.items.get(key).and_then(|known| known.item.cas);
+        if item.cas.is_none() {
+            let dead = item.exptime != 0 && item.exptime <= self.rules.now;
             match self.probe(key) {
                 Some(cas) => {
-                    self.check_fresh(cas, old.as_ref())?;
-                    item.cas = cas;
+                    self.check_fresh(cas, old)?;
+                    item.cas = Some(cas);
                 }
-                None if dead || self.flush_at.is_some_and(|at| self.world.now >= at) => {}
+                None if dead || self.flush_at.is_some_and(|at| self.rules.now >= at) => {}
                 None => return Err("marked stale and gone".into()),
             }
         }
-        let changed = old.is_none_or(|old| old.cas != item.cas);
-        if changed && outcome.fresh {
-            self.uniques.insert(item.cas);
-        } else if changed {
+        if let Some(cas) = item.cas.filter(|_| item.cas != old) {
             // Bit 63 marks a unique that a client chose: the store's next unique may be lower.
-            self.uniques.insert(item.cas | 1 << 63);
+            self.uniques.insert(if outcome.fresh { cas } else { cas | 1 << 63 });
         }
-        item.evictions = self.store.stats().evictions;
-        self.items.insert(key.to_vec(), item);
+        let evictions = self.store.stats().evictions;
+        self.items.insert(key.to_vec(), Known { item, maybe: false, evictions });
         Ok(())
     }
 
     fn pin(&mut self, key: &[u8]) -> Result<(), String> {
         self.resolve(key)?;
-        let Some(item) = self.items.get_mut(key) else { return Ok(()) };
-        (item.fetched, item.used) = (true, self.world.read(item));
-        let value = item.value.clone();
+        let Some(known) = self.items.get_mut(key) else { return Ok(()) };
+        self.rules.read(&mut known.item);
+        let value = known.item.value.clone();
         let Some(hit) = self.column().get(key) else { return Err("missed what was there".into()) };
         if let Value::Frames(pinned, _) = hit.value {
             self.pinned.clear();
@@ -368,8 +343,7 @@ impl Run {
 
     pub(crate) fn unpin(&mut self) -> Result<(), String> {
         for (pinned, value) in self.pinned.drain(..) {
-            let framed: Vec<u8> = pinned.pieces().flatten().copied().collect();
-            if framed != value.0[..pinned.bytes()] {
+            if framed(&pinned) != value[..pinned.bytes()] {
                 return Err(format!("pinned bytes changed: {value:?}"));
             }
         }
@@ -382,7 +356,7 @@ impl Run {
         let mut keys: Vec<_> = (0..crate::ops::KEYS).map(key_of).collect();
         keys.extend((0..FILL_KEYS).map(fill_key));
         for key in &keys {
-            self.on_key(key, 0, &KeyOp::Get)?;
+            self.on_key(key, 0, &KeyOp::get())?;
         }
         let stats = self.store.stats();
         same("curr_items", stats.curr_items, self.items.len() as u64)?;
@@ -402,8 +376,7 @@ impl Run {
             same("chunks left", arena.free(), arena.chunks() - arena.ring_chunks())?;
         }
         // A frame is an eighth of its segment, but segments of 256 KiB have frames of 16 KiB.
-        let segment =
-            if self.world.frame_bytes == 16 << 10 { 256 << 10 } else { self.world.frame_bytes * 8 };
+        let segment = if self.frame_bytes == 16 << 10 { 256 << 10 } else { self.frame_bytes * 8 };
         let hash = usize::try_from(stats.hash_bytes).unwrap();
         // Each column has open segments; those for expiring items take an eighth of the memory.
         let open = segment * (2 + 2 * COLUMNS) + self.memory_bytes / 8;
@@ -435,198 +408,35 @@ fn fill_key(key: u32) -> Vec<u8> {
     format!("fill{key}").into_bytes()
 }
 
-/// A column's operations, with replies in the model's form. Meta get also returns the idle time.
-trait Replies {
-    fn reply(
-        &mut self,
-        key: &[u8],
-        op: &KeyOp,
-        value: &[u8],
-        cas: u64,
-        now: u32,
-    ) -> (Reply, Option<u32>);
-    fn put_op(&mut self, key: &[u8], put: &PutOp, value: &[u8], cas: u64, now: u32) -> Reply;
-    fn meta_get_op(&mut self, key: &[u8], get: &MetaGetOp, now: u32) -> (Reply, Option<u32>);
-}
-
-impl Replies for Column {
-    fn reply(
-        &mut self,
-        key: &[u8],
-        op: &KeyOp,
-        value: &[u8],
-        cas: u64,
-        now: u32,
-    ) -> (Reply, Option<u32>) {
-        let reply = match op {
-            KeyOp::Put(put) => self.put_op(key, put, value, cas, now),
-            KeyOp::Get => hit(self.get(key)),
-            KeyOp::Gat(exp) => {
-                let found = at_last(self, |it| Ok(hit(it.get_and_touch(key, exp.at(now))?)));
-                found.expect("a hit or a miss")
-            }
-            KeyOp::Touch(exp) => {
-                match at_last(self, |it| it.touch(key, exp.at(now))).expect("done or a miss") {
-                    true => Reply::Touched,
-                    false => Reply::NotFound,
-                }
-            }
-            KeyOp::Delta(delta) => counted(at_last(self, |it| {
-                it.delta(&Delta {
-                    key,
-                    incr: delta.incr,
-                    delta: delta.by,
-                    cas,
-                    cas_in: delta.cas_in,
-                    vivify: delta
-                        .vivify
-                        .map(|(initial, exp)| Vivify { initial, exptime: exp.at(now) }),
-                    exptime: delta.exp.map(|exp| exp.at(now)),
-                })
-            })),
-            KeyOp::MetaGet(get) => return self.meta_get_op(key, get, now),
-            KeyOp::MetaDelete(delete) => deleted(at_last(self, |it| {
-                it.meta_delete(&MetaDelete {
-                    key,
-                    cas: delete.cas.map(|_| cas),
-                    cas_in: delete.cas_in,
-                    stale: delete.stale,
-                    exptime: delete.exp.map(|exp| exp.at(now)),
-                    remove_value: delete.remove_value,
-                    client_flags: delete.flags,
-                })
-            })),
-            KeyOp::Delete => match self.delete(key) {
-                true => Reply::Deleted,
-                false => Reply::NotFound,
-            },
-        };
-        (reply, None)
-    }
-
-    fn put_op(&mut self, key: &[u8], op: &PutOp, value: &[u8], cas: u64, now: u32) -> Reply {
-        let put = Put {
-            verb: op.verb,
-            key,
-            key_binary: op.binary,
-            client_flags: op.flags,
-            exptime: op.exp.at(now),
-            cas,
-            cas_in: op.cas_in,
-            stale: op.stale,
-        };
-        let Some(piece) = op.draft else {
-            return stored(at_last(self, |it| it.put(&put, Body::Bytes(value))));
-        };
-        let mut draft = self.draft(u32::try_from(value.len()).unwrap());
-        while draft.missing_bytes() > 0 {
-            let sent = value.len() - draft.missing_bytes();
-            if let Err(refused) = at_last(self, |it| draft.space(it).map(|_| ())) {
-                return Reply::Refused(refused);
-            }
-            let mut next = &value[sent..value.len().min(sent + piece)];
-            let remaining = next.len();
-            match draft.spaces(self, 2 * piece) {
-                Ok(spaces) => {
-                    for space in spaces {
-                        let (now, later) = next.split_at(space.len().min(next.len()));
-                        space[..now.len()].copy_from_slice(now);
-                        next = later;
-                    }
-                }
-                Err(refused) => return Reply::Refused(refused),
-            }
-            draft.filled(remaining - next.len());
+/// Passes a request to a column until the answer is not `Later`.
+fn answer(
+    column: &mut Column,
+    key: &[u8],
+    (request, op): (&Request, &KeyOp),
+    bytes: &[u8],
+) -> Reply {
+    match (request, op.draft) {
+        (Request::Put(put, _), Some(piece)) => {
+            put_draft(column, &Put { key, ..*put }, bytes, piece)
         }
-        stored(at_last(self, |it| it.put(&put, Body::Draft(&mut draft))))
-    }
-
-    fn meta_get_op(&mut self, key: &[u8], get: &MetaGetOp, now: u32) -> (Reply, Option<u32>) {
-        let steps = get.steps.iter().map(|step| match *step {
-            Step::Touch(exp) => MetaStep::Touch(exp.at(now)),
-            Step::Vivify(exp) => MetaStep::Vivify(exp.at(now)),
-            Step::Recache(seconds) => MetaStep::Recache(now + seconds),
-        });
-        let steps: Vec<_> = steps.collect();
-        let get = MetaGet {
-            key,
-            key_binary: get.binary,
-            cas_in: get.cas_in,
-            bump: get.bump,
-            win: get.win,
-            steps: &steps,
-        };
-        let found = at_last(self, |it| Ok(it.meta_get(&get)?.map(|hit| meta(key, hit))));
-        found.expect("a hit or a miss").unwrap_or((Reply::NotFound, None))
+        _ => at_last(column, |it| ask(it, key, (request, op.form), bytes)),
     }
 }
 
-fn meta(key: &[u8], hit: MetaHit<'_>) -> (Reply, Option<u32>) {
-    let MetaHit { idle_seconds, item_bytes, .. } = hit;
-    let value = text(&hit.hit);
-    assert!(item_bytes as usize > key.len() + value.0.len());
-    let meta = Meta {
-        flags: hit.hit.client_flags,
-        cas: hit.hit.cas,
-        value,
-        binary: hit.key_binary,
-        exptime: hit.exptime,
-        fetched: hit.fetched,
-        vivified: hit.vivified,
-        stale: hit.stale,
-        token_sent: hit.token_sent,
-        won: hit.won,
-    };
-    (Reply::Meta(meta), Some(idle_seconds))
-}
-
-fn text(hit: &Hit<'_>) -> Text {
-    let mut bytes: Vec<u8> = Vec::new();
-    match &hit.value {
-        Value::Log(value) => bytes.extend_from_slice(value),
-        Value::Frames(pinned, rest) => {
-            pinned.pieces().for_each(|piece| bytes.extend_from_slice(piece));
-            bytes.extend_from_slice(rest);
+/// Stores a value that arrives in pieces of `piece` bytes.
+fn put_draft(column: &mut Column, put: &Put<'_>, value: &[u8], piece: usize) -> Reply {
+    let mut draft = column.draft(u32::try_from(value.len()).unwrap());
+    while draft.missing_bytes() > 0 {
+        let sent = value.len() - draft.missing_bytes();
+        at_last(column, |it| draft.space(it).map(|_| ()))?;
+        let mut next = &value[sent..value.len().min(sent + piece)];
+        let remaining = next.len();
+        for space in draft.spaces(column, 2 * piece)? {
+            let (now, later) = next.split_at(space.len().min(next.len()));
+            space[..now.len()].copy_from_slice(now);
+            next = later;
         }
+        draft.filled(remaining - next.len());
     }
-    assert_eq!(hit.value_bytes as usize, bytes.len());
-    Text(Rc::new(bytes))
-}
-
-fn hit(hit: Option<Hit<'_>>) -> Reply {
-    let Some(hit) = hit else { return Reply::NotFound };
-    Reply::Hit { flags: hit.client_flags, cas: hit.cas, value: text(&hit) }
-}
-
-fn stored(stored: Result<PutResult, StoreError>) -> Reply {
-    match stored {
-        Ok(PutResult::Stored { cas, value_bytes }) => {
-            Reply::Stored { cas, value_bytes: value_bytes as usize }
-        }
-        Ok(PutResult::NotStored) => Reply::NotStored,
-        Ok(PutResult::Exists) => Reply::Exists,
-        Ok(PutResult::NotFound) => Reply::NotFound,
-        Err(refused) => Reply::Refused(refused),
-    }
-}
-
-fn counted(counted: Result<DeltaResult, StoreError>) -> Reply {
-    match counted {
-        Ok(DeltaResult::Stored { value, cas, exptime, vivified }) => {
-            Reply::Counted { value, cas, exptime, vivified }
-        }
-        Ok(DeltaResult::NotFound) => Reply::NotFound,
-        Ok(DeltaResult::Exists) => Reply::Exists,
-        Ok(DeltaResult::NonNumeric) => Reply::NonNumeric,
-        Err(refused) => Reply::Refused(refused),
-    }
-}
-
-fn deleted(deleted: Result<DeleteResult, StoreError>) -> Reply {
-    match deleted {
-        Ok(DeleteResult::Deleted) => Reply::Deleted,
-        Ok(DeleteResult::NotFound) => Reply::NotFound,
-        Ok(DeleteResult::Exists) => Reply::Exists,
-        Err(refused) => Reply::Refused(refused),
-    }
+    at_last(column, |it| it.put(put, Body::Draft(&mut draft))).map(Answer::Put)
 }
