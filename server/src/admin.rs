@@ -22,7 +22,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_runtime::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 
@@ -75,13 +74,21 @@ impl AdminListener {
         let site = Arc::new(Site { shared, is_loopback, ends: AtomicBool::new(false) });
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let end = Arc::<Notify>::default();
-        let thread = {
-            let (site, end) = (Arc::clone(&site), Arc::clone(&end));
-            thread::Builder::new()
-                .name("admin".to_owned())
-                .spawn(move || serve_until(&runtime, self, site, &end))?
+        let listener = {
+            let _runtime_of_the_listener = runtime.enter();
+            TcpListener::from_std(self.0)?
         };
+        let end = Arc::<Notify>::default();
+        let ended = Arc::clone(&end);
+        let serving = serve(listener, Arc::clone(&site));
+        // At the end of `block_on` the runtime is dropped, and with it the listener and all
+        // connections.
+        let thread = thread::Builder::new().name("admin".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                tokio::spawn(serving);
+                ended.notified().await;
+            });
+        })?;
         Ok(Admin { address, site, end, thread })
     }
 }
@@ -105,18 +112,6 @@ impl Admin {
             log::error!("the thread of --admin panicked");
         }
     }
-}
-
-fn serve_until(runtime: &Runtime, listener: AdminListener, site: Arc<Site>, end: &Notify) {
-    runtime.block_on(async {
-        match TcpListener::from_std(listener.0) {
-            Ok(listener) => {
-                tokio::spawn(serve(listener, site));
-                end.notified().await;
-            }
-            Err(error) => log::error!("--admin: cannot wait for connections: {error}"),
-        }
-    });
 }
 
 async fn serve(listener: TcpListener, site: Arc<Site>) {

@@ -17,8 +17,9 @@ pub(super) const FLAGS: &[Flag] = &[
         long: "memory-limit",
         takes: ValueKind::Value("<num>"),
         help: &[
-            "item memory in megabytes, or as a percentage of the memory",
-            "that this process may use, e.g. 80% (default: 64)",
+            "item memory in megabytes, in gigabytes (e.g. 2g), or as a",
+            "percentage of the memory that this process may use, e.g. 80%",
+            "(default: 64)",
         ],
         handler: Handler::Sets(set_memory),
     },
@@ -92,9 +93,10 @@ pub(super) const FLAGS: &[Flag] = &[
 ];
 
 /// Sets `-m` to a number of megabytes, or to a percentage of the memory that this process may have.
-/// An `m` may follow the number, as in memcached.
+/// An `m` may follow the number, as in memcached, or a `g` for gigabytes.
 fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
-    let wrong = "-m takes a number of megabytes, 1 or greater, or a percentage such as 80%";
+    let wrong = "-m takes a number of megabytes, 1 or greater, a number of gigabytes such as 1g, \
+                 or a percentage such as 80%";
     let megabytes = match value.strip_suffix('%') {
         Some(digits) => {
             let part = number::<u64>(digits, 1..=100, wrong)?;
@@ -105,7 +107,10 @@ fn set_memory(choices: &mut Choices, value: &str) -> Result<(), BadFlag> {
             })?;
             ((bytes / 100 * part) >> 20).max(1)
         }
-        None => number(value.strip_suffix(['m', 'M']).unwrap_or(value), 1..=INT_MAX, wrong)?,
+        None => match value.strip_suffix(['g', 'G']) {
+            Some(digits) => number::<u64>(digits, 1..=INT_MAX >> 10, wrong)? << 10,
+            None => number(value.strip_suffix(['m', 'M']).unwrap_or(value), 1..=INT_MAX, wrong)?,
+        },
     };
     choices.settings.memory_bytes = usize::try_from(megabytes).unwrap_or(usize::MAX >> 20) << 20;
     Ok(())

@@ -409,9 +409,11 @@ fn b_protocol() {
 fn m_memory() {
     assert_eq!(settings("-m 2").memory_bytes, 2 << 20);
     assert_eq!(settings("-m 1024m").memory_bytes, 1 << 30);
+    assert_eq!(settings("-m 1g").memory_bytes, 1 << 30);
+    assert_eq!(settings("-m 24G").memory_bytes, 24 << 30);
     assert_eq!(settings("-m 2000000").memory_bytes, 2_000_000 << 20);
     refused("-m 1", 64, "higher than 1/2 of memory max");
-    for bad in ["0", "-1", "x", "1g", "99999999999999999999"] {
+    for bad in ["0", "-1", "x", "1t", "g", "0g", "3000000g", "99999999999999999999"] {
         refused(&format!("-m {bad}"), 1, "megabytes");
     }
 }
