@@ -87,12 +87,18 @@ fn metrics_count_what_stats_counts() {
     server.stop();
 }
 
+/// The document, alerts and dashboard that name metrics.
+const NAMING: [(&str, &str); 3] = [
+    ("docs/metrics.md", include_str!("../../docs/metrics.md")),
+    ("contrib/prometheus/alerts.yml", include_str!("../../contrib/prometheus/alerts.yml")),
+    ("contrib/grafana/hypostyle.json", include_str!("../../contrib/grafana/hypostyle.json")),
+];
+
 #[test]
-fn every_metric_in_the_documents_exists() {
+fn every_metric_that_the_tree_names_exists() {
     let server = asked();
     let mut client = connect(&server);
-    let mut page = String::new();
-    let mut number = 0;
+    let (mut page, mut number) = (String::new(), 0);
     wait_until("a key is sampled for the estimate of miss ratios", || {
         number += 1;
         client.ask(format!("get key{number}\r\n"), "END\r\n");
@@ -100,20 +106,44 @@ fn every_metric_in_the_documents_exists() {
         page.contains("estimated_miss_ratio")
     });
     let is_of_name = |one: char| one.is_ascii_alphanumeric() || one == '_';
-    let text = include_str!("../../docs/metrics.md");
-    let names: BTreeSet<&str> = text
-        .match_indices("hypostyle_")
-        .map(|(at, _)| text[at..].split(|one| !is_of_name(one)).next().unwrap())
-        .filter(|name| *name != "hypostyle_")
-        .collect();
-    assert!(names.len() > 30);
-    for name in names {
-        let is_there =
-            |line: &str| line.strip_prefix(name).is_some_and(|r| !r.starts_with(is_of_name));
-        let is_family = page.contains(&format!("# TYPE {name} "));
-        assert!(is_family || page.lines().any(is_there), "docs/metrics.md: {name}");
+    let begins = |line: &str, name: &str| {
+        line.strip_prefix(name).is_some_and(|rest| !rest.starts_with(is_of_name))
+    };
+    for (file, text) in NAMING {
+        let names: BTreeSet<&str> = text
+            .match_indices("hypostyle_")
+            .map(|(at, _)| text[at..].split(|one| !is_of_name(one)).next().unwrap())
+            .filter(|name| *name != "hypostyle_")
+            .collect();
+        assert!(names.len() > 10, "{file}");
+        for name in names {
+            let is_family = page.contains(&format!("# TYPE {name} "));
+            assert!(is_family || page.lines().any(|line| begins(line, name)), "{file}: {name}");
+        }
     }
     server.stop();
+}
+
+#[test]
+fn promtool_finds_no_fault_in_the_alerts_and_their_tests_pass() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../contrib/prometheus");
+    for (what, file) in [("check", "alerts.yml"), ("test", "alerts.test.yml")] {
+        let file = format!("{folder}/{file}");
+        let Some(output) = piped(&["promtool", what, "rules", &file], "") else { return };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn the_dashboard_is_one_json_object() {
+    let (_, text) = NAMING[2];
+    let dashboard: Value = serde_json::from_str(text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut ids: Vec<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    ids.dedup();
+    assert_eq!(ids.len(), panels.len());
+    assert!(panels.iter().all(|panel| !panel["targets"].as_array().unwrap().is_empty()));
 }
 
 #[test]
