@@ -143,8 +143,9 @@ pub const ADMIN_REQUEST_TIME: Duration = Duration::from_secs(5);
 /// If the thread of `--admin` cannot accept a connection, it waits for this time.
 pub const ADMIN_REST: Duration = Duration::from_millis(100);
 
-/// `/healthz` reports a fault if the first column has not run for more than this many seconds. The
-/// column runs once a second even without requests.
+/// If the first column has not run for more than this many seconds, `/healthz` reports a fault, and
+/// the server does not tell the service manager's watchdog that it works. The column runs once a
+/// second even without requests.
 pub const HEALTHY_LAG_SECONDS_MAX: u32 = 5;
 
 /// If a server ends gracefully, this is the maximum time for which it waits for requests and

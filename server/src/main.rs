@@ -15,7 +15,7 @@ use hypostyle::shared;
 use hypostyle::start::pid_file::PidFile;
 use hypostyle::start::process::{self, Signals, Stop};
 use hypostyle::start::settings::Settings;
-use hypostyle::start::{flags, port_file};
+use hypostyle::start::{flags, notify, port_file};
 use nix::unistd::User;
 
 /// Exit statuses, the same as memcached's (sysexits.h).
@@ -96,7 +96,15 @@ fn serve(settings: Settings) -> Result<(), Failure> {
         daemon.ready().map_err(failed("failed to daemon() in order to daemonize"))?;
     }
 
-    match signals.wait() {
+    let unheard = failed("cannot notify the service manager (NOTIFY_SOCKET)");
+    if let Err(failure) = notify::ready(server.shared()).map_err(&unheard) {
+        tell(&failure.text);
+    }
+    let stop = signals.wait();
+    if let Err(failure) = notify::stopping().map_err(&unheard) {
+        tell(&failure.text);
+    }
+    match stop {
         Stop::Normally => {
             log::info!("Exiting normally");
             server.stop();

@@ -5,6 +5,7 @@
 //! changes no counter.
 //! Source: memcached 1.6.45 `struct stats`, `struct stats_state`.
 
+mod health;
 pub(crate) mod prefixes;
 pub mod requests;
 pub(crate) mod sampled;

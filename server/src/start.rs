@@ -4,6 +4,7 @@
 //! Invariant: a column finds the settings complete and checked.
 
 pub mod flags;
+pub mod notify;
 pub mod pid_file;
 pub mod port_file;
 pub mod process;

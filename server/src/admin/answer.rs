@@ -18,8 +18,6 @@ use hyper::{Method, Request, Response, StatusCode};
 use super::Site;
 use super::exposition::Format;
 use super::metrics;
-use crate::clock::START;
-use crate::limits::HEALTHY_LAG_SECONDS_MAX;
 use crate::stats;
 
 const PATHS: &str = "/metrics     for Prometheus, or in OpenMetrics if Accept names it\n\
@@ -48,10 +46,10 @@ pub(super) fn answer<B>(site: &Site, request: &Request<B>) -> Answer {
             say(StatusCode::OK, format.content_type(), metrics::write(&site.shared, format))
         }
         "/stats.json" => {
-            let all = stats::all(&site.shared, site.now());
+            let all = stats::all(&site.shared);
             say(StatusCode::OK, "application/json", format!("{all:#}\n"))
         }
-        "/healthz" => health(site.sickness()),
+        "/healthz" => health(site.shared.sickness()),
         "/readyz" => health(site.unreadiness()),
         "/" => say(StatusCode::OK, TEXT, PATHS.to_owned()),
         _ => say(StatusCode::NOT_FOUND, TEXT, PATHS.to_owned()),
@@ -83,27 +81,11 @@ fn names_this_machine(host: &str) -> bool {
 }
 
 impl Site {
-    /// The time of the store's clock, by this thread's own clock.
-    fn now(&self) -> u32 {
-        let seconds = self.shared.started.elapsed().as_secs();
-        u32::try_from(seconds).unwrap_or(u32::MAX).saturating_add(START)
-    }
-
-    /// The reason why the server does not work: the first column sets the store's clock each
-    /// second, unless its loop stands still.
-    fn sickness(&self) -> Option<String> {
-        let lag_seconds = self.now().saturating_sub(self.shared.store.now().max(START));
-        (lag_seconds > HEALTHY_LAG_SECONDS_MAX)
-            .then(|| format!("the first thread has not run for {lag_seconds} s"))
-    }
-
     /// The reason why clients should use another server.
     fn unreadiness(&self) -> Option<String> {
         // Relaxed, like the store in `tell_end`: no other data depend on the flag.
-        if self.ends.load(Ordering::Relaxed) {
-            return Some("the server ends".to_owned());
-        }
-        self.sickness()
+        let ends = self.ends.load(Ordering::Relaxed).then(|| "the server ends".to_owned());
+        ends.or_else(|| self.shared.sickness())
     }
 }
 

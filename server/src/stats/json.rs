@@ -10,9 +10,9 @@ use super::rows::{Rows, Target, WriteRows};
 use super::{WHOLE_NAMES, general, hot, settings};
 use crate::shared::Shared;
 
-/// Returns the statistics. `now` is the time of the store's clock.
-pub(crate) fn all(shared: &Shared, now: u32) -> Value {
-    let mut all = Map::new();
+/// Returns the statistics.
+pub(crate) fn all(shared: &Shared) -> Value {
+    let (mut all, now) = (Map::new(), shared.now());
     let mut add = |name: &str, write: WriteRows| {
         let mut object = Map::new();
         write(shared, &mut Rows { now, target: Target::Json(&mut object) });

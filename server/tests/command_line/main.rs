@@ -11,6 +11,7 @@ mod process;
 mod refused;
 #[path = "../running/mod.rs"]
 mod running;
+mod service;
 
 use running::{ended, hypostyle, text};
 
