@@ -342,7 +342,10 @@ mod tests {
         assert_eq!(stores(b"C1"), Ok(Verb::Cas));
         assert_eq!(stores(b"ME C1"), Ok(Verb::Add));
         assert_eq!(stores(b"C1 MReplace"), Ok(Verb::Cas));
-        assert_eq!(stores(b"MP N0"), Ok(Verb::Prepend));
+        assert_eq!(stores(b"MP"), Ok(Verb::Prepend));
+        assert_eq!(stores(b"MP N0"), Ok(Verb::PrependVivify));
+        assert_eq!(stores(b"N0 MA"), Ok(Verb::AppendVivify));
+        assert_eq!(stores(b"N0"), Ok(Verb::Set));
         assert_eq!(stores(b"MI"), Err(Refusal::ModeSet));
         let counts = |text: &[u8]| parse(MetaVerb::Arithmetic, text).unwrap().counts_up();
         assert_eq!([counts(b""), counts(b"M+"), counts(b"M-")], [Ok(true), Ok(true), Ok(false)]);

@@ -29,6 +29,9 @@ const KEYS: u32 = 240;
 /// Number of keys that are set now and then, so that other keys are evicted.
 const FILL_KEYS: u32 = 40_000;
 
+/// A test that needs evictions runs at most this number of times.
+const RUNS_MAX: usize = 8;
+
 struct Register {
     begun: AtomicU64,
     acknowledged: AtomicU64,
@@ -211,9 +214,13 @@ fn with_room_for_all_every_write_is_seen(eviction: Eviction) {
 }
 
 fn at_8_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
-    let run = Run::new(&config(eviction, 8), 20_000, true, true);
-    run.check();
-    assert!(run.store.stats().evictions > 0);
+    // On a loaded machine, the threads may take turns in which compaction makes all the room.
+    let evicts = |_| {
+        let run = Run::new(&config(eviction, 8), 20_000, true, true);
+        run.check();
+        run.store.stats().evictions > 0
+    };
+    assert!((0..RUNS_MAX).any(evicts), "no run evicts");
 }
 
 fn at_2_mib_nothing_torn_foreign_or_old_is_seen(eviction: Eviction) {
