@@ -107,8 +107,8 @@ impl Flags {
     }
 
     /// Returns the verb of `ms`: flag `M` selects it, `C` turns a set or a replace into a cas, and
-    /// with `N` append and prepend also store a value that extends none.
-    /// Fails if the letter of `M` names no mode of `ms`.
+    /// with `N` append and prepend also store a value that extends none. Fails if the letter of `M`
+    /// names no mode of `ms`.
     pub fn store_verb(&self) -> Result<Verb, Refusal> {
         let (is_cas, vivifies) = (self.cas.is_some(), self.vivify.is_some());
         match self.mode.unwrap_or(b'S') {

@@ -96,14 +96,9 @@ fn serve(settings: Settings) -> Result<(), Failure> {
         daemon.ready().map_err(failed("failed to daemon() in order to daemonize"))?;
     }
 
-    let unheard = failed("cannot notify the service manager (NOTIFY_SOCKET)");
-    if let Err(failure) = notify::ready(server.shared()).map_err(&unheard) {
-        tell(&failure.text);
-    }
+    tell_if_unheard(notify::ready(server.shared()));
     let stop = signals.wait();
-    if let Err(failure) = notify::stopping().map_err(&unheard) {
-        tell(&failure.text);
-    }
+    tell_if_unheard(notify::stopping());
     match stop {
         Stop::Normally => {
             log::info!("Exiting normally");
@@ -118,6 +113,12 @@ fn serve(settings: Settings) -> Result<(), Failure> {
         file.remove();
     }
     Ok(())
+}
+
+fn tell_if_unheard(told: io::Result<()>) {
+    if let Err(error) = told {
+        tell(&format!("cannot notify the service manager (NOTIFY_SOCKET): {error}"));
+    }
 }
 
 /// Sends the log to stderr, with the verbosity of `-v`. Requests are never logged one by one.

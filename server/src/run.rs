@@ -161,7 +161,7 @@ impl BoundServer {
             endpoints: listeners.endpoints,
             datagram_addresses: listeners.datagram_addresses.clone(),
             listeners: listeners.columns.iter().flatten().cloned().collect(),
-            columns: Vec::new(),
+            columns: Vec::with_capacity(settings.columns.count),
             admin: None,
             end: Arc::default(),
         };

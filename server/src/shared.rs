@@ -190,6 +190,13 @@ impl Shared {
         })
     }
 
+    /// The sampled times of all columns' requests since `stats reset`. Only `times` is filled.
+    pub(crate) fn sampled_times(&self) -> Samples {
+        let mut all = Samples::default();
+        self.samples.iter().for_each(|column| column.with(|samples| all.add_times(samples)));
+        all
+    }
+
     /// Carries out `stats reset`: from now on, `since_reset` counts from this moment.
     pub fn reset(&self) {
         let mut columns: Vec<Sums> = self.of_columns().collect();

@@ -56,6 +56,9 @@ const CLASS: u32 = 1;
 #[derive(Clone, Copy)]
 enum Answer {
     Rows(WriteRows),
+    /// A check of a debug build, which may be slow or change what it reports.
+    #[cfg(debug_assertions)]
+    Check(WriteRows),
     Reset,
     /// The counts of requests for each key prefix. Refused with `-X`.
     Detail,
@@ -85,7 +88,7 @@ const SUBCOMMANDS: &[(&[u8], Answer)] = &[
 /// Subcommands whose name must be given in full in both protocols, tried after `SUBCOMMANDS`.
 const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     #[cfg(debug_assertions)]
-    (b"audit", Answer::Rows(audit::write)),
+    (b"audit", Answer::Check(audit::write)),
     (b"columns", Answer::Rows(columns::write)),
     (b"hot", Answer::Hot),
     (b"items", Answer::Rows(items::items)),
@@ -96,7 +99,7 @@ const WHOLE_NAMES: &[(&[u8], Answer)] = &[
     (b"sizes", Answer::Sizes),
     (b"slabs", Answer::Rows(items::slabs)),
     #[cfg(debug_assertions)]
-    (b"steps", Answer::Rows(audit::steps)),
+    (b"steps", Answer::Check(audit::steps)),
     (b"store", Answer::Rows(store::write)),
     (b"udp", Answer::Rows(udp::write)),
 ];
@@ -201,6 +204,8 @@ fn pending(shared: &Shared, request: &Stats<'_>) -> Pending {
     let off = !shared.settings.dump_enabled;
     match answer {
         Answer::Rows(write) => Pending::Rows(*write),
+        #[cfg(debug_assertions)]
+        Answer::Check(write) => Pending::Rows(*write),
         Answer::Reset => Pending::Order(Order::Reset),
         Answer::Detail | Answer::Prefixes | Answer::Hot if off => refused(Refusal::StatsDetailOff),
         Answer::Hot => Pending::Hot,

@@ -69,9 +69,10 @@ impl Exposition {
             (Kind::Histogram, _) => ("histogram", ""),
         };
         self.family = format!("hypostyle_{name}{total}");
-        let help = help.replace('\\', r"\\").replace('\n', r"\n").replace('"', r#"\""#);
-        let help =
-            if self.format == Format::Prometheus { help.replace(r#"\""#, "\"") } else { help };
+        let mut help = help.replace('\\', r"\\").replace('\n', r"\n");
+        if self.format == Format::OpenMetrics {
+            help = help.replace('"', r#"\""#);
+        }
         self.line(format_args!("# HELP hypostyle_{name}{in_head} {help}"));
         self.line(format_args!("# TYPE hypostyle_{name}{in_head} {word}"));
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use memory::counters::Row;
 
 use super::exposition::{Exposition, Format, Kind};
-use crate::shared::sampled::{KINDS, Samples};
+use crate::shared::sampled::KINDS;
 use crate::shared::{Shared, Sums};
 use crate::start::process;
 use crate::start::settings::{MEMCACHED_VERSION, VERSION};
@@ -158,8 +158,7 @@ fn curve(page: &mut Exposition, shared: &Shared) {
 
 /// Writes the times of `stats latency` as a histogram for each kind of request.
 fn latency(page: &mut Exposition, shared: &Shared) {
-    let mut all = Samples::default();
-    shared.samples.iter().for_each(|column| column.with(|samples| all.add_times(samples)));
+    let all = shared.sampled_times();
     let help = "Execution times of requests, estimated from samples since stats reset.";
     page.family(Kind::Histogram, "request_duration_seconds", help);
     for ((_, kind), times) in KINDS.iter().zip(&all.times) {

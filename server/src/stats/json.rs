@@ -7,7 +7,7 @@
 use serde_json::{Map, Value};
 
 use super::rows::{Rows, Target, WriteRows};
-use super::{WHOLE_NAMES, general, hot, settings};
+use super::{Answer, WHOLE_NAMES, general, hot, settings};
 use crate::shared::Shared;
 
 /// Returns the statistics.
@@ -21,8 +21,7 @@ pub(crate) fn all(shared: &Shared) -> Value {
     add("general", general::write);
     add("settings", settings::write);
     for (name, answer) in WHOLE_NAMES {
-        let is_check = matches!(*name, b"audit" | b"steps"); // only in debug builds
-        if let (super::Answer::Rows(write), false) = (answer, is_check) {
+        if let Answer::Rows(write) = answer {
             add(&String::from_utf8_lossy(name), *write);
         }
     }

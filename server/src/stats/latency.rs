@@ -6,15 +6,14 @@
 
 use super::rows::Rows;
 use crate::shared::Shared;
-use crate::shared::sampled::{KINDS, Samples};
+use crate::shared::sampled::KINDS;
 
 /// The first step of the histogram in nanoseconds, and the factor between steps.
 const STEP_NS: u64 = 64;
 const STEPS_BY: f64 = 2.0;
 
 pub(super) fn write(shared: &Shared, rows: &mut Rows<'_>) {
-    let mut all = Samples::default();
-    shared.samples.iter().for_each(|column| column.with(|samples| all.add_times(samples)));
+    let all = shared.sampled_times();
     for ((_, kind), times) in KINDS.iter().zip(&all.times).filter(|(_, times)| !times.is_empty()) {
         let mut row = |name: &str, number: u64| {
             rows.row(&format!("latency:{kind}:{name}"), format_args!("{number}"));
